@@ -1,0 +1,81 @@
+//! The environment and small files, read without allocating.
+
+use core::ffi::CStr;
+
+/// The value of an environment variable. Valid until the variable is changed: read it at once.
+pub fn var(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: `name` is a C string; the environment is not changed while the caller reads the value.
+    unsafe {
+        let v = libc::getenv(name.as_ptr());
+        if v.is_null() { None } else { Some(CStr::from_ptr(v)) }
+    }
+}
+
+/// Whether the variable is set, to whatever.
+pub fn is_set(name: &CStr) -> bool {
+    var(name).is_some()
+}
+
+/// A decimal number with an optional suffix k, M, G or T (binary multiples), as libgc reads sizes.
+pub fn parse_size(text: &CStr) -> Option<usize> {
+    let bytes = text.to_bytes();
+    let digits = bytes.iter().take_while(|b| b.is_ascii_digit()).count();
+    if digits == 0 {
+        return None;
+    }
+    let mut n: usize = 0;
+    for b in &bytes[..digits] {
+        n = n.checked_mul(10)?.checked_add((b - b'0') as usize)?;
+    }
+    let shift = match &bytes[digits..] {
+        [] => 0,
+        [b'k' | b'K'] => 10,
+        [b'm' | b'M'] => 20,
+        [b'g' | b'G'] => 30,
+        [b't' | b'T'] => 40,
+        _ => return None,
+    };
+    n.checked_mul(1 << shift)
+}
+
+/// The variable as a size, where it is set and well-formed.
+pub fn size(name: &CStr) -> Option<usize> {
+    parse_size(var(name)?)
+}
+
+/// Reads the beginning of a file into `into`; returns what was read.
+pub fn read_file<'a>(path: &CStr, into: &'a mut [u8]) -> Option<&'a [u8]> {
+    // SAFETY: the path is a C string, the buffer is ours, the descriptor is closed.
+    unsafe {
+        let fd = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if fd < 0 {
+            return None;
+        }
+        let mut used = 0;
+        while used < into.len() {
+            let n = libc::read(fd, into.as_mut_ptr().add(used).cast(), into.len() - used);
+            if n <= 0 {
+                break;
+            }
+            used += n as usize;
+        }
+        libc::close(fd);
+        Some(&into[..used])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_parse_with_suffixes_and_refuse_rubbish() {
+        assert_eq!(parse_size(c"40M"), Some(40 << 20));
+        assert_eq!(parse_size(c"1k"), Some(1024));
+        assert_eq!(parse_size(c"17"), Some(17));
+        assert_eq!(parse_size(c""), None);
+        assert_eq!(parse_size(c"M"), None);
+        assert_eq!(parse_size(c"3X"), None);
+        assert_eq!(parse_size(c"99999999999999999999"), None);
+    }
+}

@@ -1,0 +1,21 @@
+//! All of Linux that Larder touches: memory, futexes, signals, CPUs, the restartable-sequence area.
+//!
+//! Thin and typed: each function is one system call or one reading of what the kernel or the loader published.
+//! It holds no protocol of its own (those live above, where they are modelled) and never touches the process's
+//! malloc.
+
+#![cfg_attr(not(test), no_std)]
+
+pub mod arena;
+pub mod clock;
+pub mod cpus;
+pub mod env;
+pub mod futex;
+pub mod loader;
+pub mod membarrier;
+pub mod memory;
+pub mod report;
+pub mod rseq_area;
+pub mod signal;
+pub mod thread;
+pub mod tls;

@@ -1,0 +1,174 @@
+//! What the dynamic loader knows: which objects are mapped, and where their writable data and thread-local storage lie.
+
+use core::ffi::{CStr, c_void};
+
+use crate::thread::thread_pointer;
+
+/// A writable range of an object, or a thread-local segment.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<'a> {
+    /// The object's path; empty for the program itself.
+    pub name: &'a CStr,
+    /// Its load address.
+    pub base: usize,
+    headers: &'a [libc::Elf64_Phdr],
+    /// Its thread-local module number, 0 if it has none.
+    pub tls_module: usize,
+}
+
+impl Object<'_> {
+    /// Calls `f(start, end)` for each range of writable data that stays writable (RELRO is left out).
+    pub fn writable_ranges(&self, mut f: impl FnMut(usize, usize)) {
+        let relro = self
+            .headers
+            .iter()
+            .find(|h| h.p_type == libc::PT_GNU_RELRO)
+            .map(|h| {
+                let start = self.base + h.p_vaddr as usize;
+                // The loader protects whole pages only.
+                (start & !4095, (start + h.p_memsz as usize) & !4095)
+            })
+            .unwrap_or((0, 0));
+        for h in self.headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_W != 0) {
+            let start = self.base + h.p_vaddr as usize;
+            let end = start + h.p_memsz as usize;
+            if relro.0 < end && start < relro.1 {
+                if start < relro.0 {
+                    f(start, relro.0);
+                }
+                if relro.1 < end {
+                    f(relro.1, end);
+                }
+            } else {
+                f(start, end);
+            }
+        }
+    }
+
+    /// Size of the object's thread-local segment in each thread.
+    pub fn tls_size(&self) -> usize {
+        self.headers.iter().find(|h| h.p_type == libc::PT_TLS).map_or(0, |h| h.p_memsz as usize)
+    }
+
+    /// Whether `address` lies in one of the object's loaded segments.
+    pub fn contains(&self, address: usize) -> bool {
+        self.headers.iter().filter(|h| h.p_type == libc::PT_LOAD).any(|h| {
+            let start = self.base + h.p_vaddr as usize;
+            (start..start + h.p_memsz as usize).contains(&address)
+        })
+    }
+}
+
+/// Calls `f` for every mapped object, the program first, while the loader holds its list: nothing is mapped or
+/// unmapped until this returns. May be nested. `f` returns false to end the walk.
+pub fn for_each_object<F: FnMut(&Object<'_>) -> bool>(f: F) {
+    struct State<F>(F);
+    unsafe extern "C" fn visit<F: FnMut(&Object<'_>) -> bool>(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        state: *mut c_void,
+    ) -> i32 {
+        // SAFETY: the loader passes a valid record, and `state` is the one that `for_each_object` passed.
+        unsafe {
+            let info = &*info;
+            let state = &mut *state.cast::<State<F>>();
+            let name = if info.dlpi_name.is_null() { c"" } else { CStr::from_ptr(info.dlpi_name) };
+            let headers = if info.dlpi_phdr.is_null() {
+                &[]
+            } else {
+                core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize)
+            };
+            let object = Object { name, base: info.dlpi_addr as usize, headers, tls_module: info.dlpi_tls_modid };
+            if (state.0)(&object) { 0 } else { 1 }
+        }
+    }
+    let mut state = State(f);
+    // SAFETY: the callback and its state match, and the state outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(visit::<F>), (&raw mut state).cast()) };
+}
+
+/// Runs `f` while the loader holds its list, so that no object can be unmapped meanwhile (dlclose waits).
+pub fn with_objects_held<R>(f: impl FnOnce() -> R) -> R {
+    let mut f = Some(f);
+    let mut result = None;
+    for_each_object(|_| {
+        if let Some(f) = f.take() {
+            result = Some(f());
+        }
+        false
+    });
+    match result {
+        Some(r) => r,
+        // A statically linked program may show no object at all; then nothing can be unmapped either.
+        None => (f.take().expect("the walk did not run it"))(),
+    }
+}
+
+/// Where module `module`'s thread-local block lies in the thread whose control block is at `thread_pointer`, if that
+/// thread has one already.
+///
+/// Reads the dynamic thread vector, whose layout glibc keeps stable for debuggers: `dtv[-1].counter` is its length
+/// and `dtv[m].pointer.val` the block, all ones where it was not allocated yet.
+///
+/// # Safety
+/// The thread is the calling one, or is stopped and not inside the loader.
+pub unsafe fn tls_block(thread_pointer: *const u8, module: usize) -> Option<*const u8> {
+    if module == 0 {
+        return None;
+    }
+    // SAFETY: the second word of the control block is the vector's address; bounds are checked by its length.
+    unsafe {
+        let vector = thread_pointer.cast::<*const [usize; 2]>().add(1).read();
+        if vector.is_null() {
+            return None;
+        }
+        let length = (*vector.sub(1))[0];
+        if module > length {
+            return None;
+        }
+        let at = (*vector.add(module))[0];
+        if at == 0 || at == usize::MAX { None } else { Some(core::ptr::with_exposed_provenance(at)) }
+    }
+}
+
+/// As [`tls_block`], for the calling thread.
+pub fn own_tls_block(module: usize) -> Option<*const u8> {
+    // SAFETY: the calling thread's own vector.
+    unsafe { tls_block(thread_pointer(), module) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    static mut MARK: u64 = 1;
+    thread_local! { static LOCAL: Cell<u64> = const { Cell::new(5) }; }
+
+    #[test]
+    fn own_data_lies_in_a_writable_range_and_own_thread_local_in_a_block() {
+        let mark = (&raw const MARK).addr();
+        let local = LOCAL.with(|l| std::ptr::from_ref(l).addr());
+        let (mut data, mut tls) = (false, false);
+        for_each_object(|o| {
+            o.writable_ranges(|a, b| data |= (a..b).contains(&mark));
+            if let Some(at) = own_tls_block(o.tls_module) {
+                tls |= (at.addr()..at.addr() + o.tls_size()).contains(&local);
+            }
+            true
+        });
+        assert!(data && tls);
+    }
+
+    #[test]
+    fn walks_nest() {
+        let mut inner = 0;
+        with_objects_held(|| {
+            for_each_object(|_| {
+                inner += 1;
+                true
+            })
+        });
+        assert!(inner > 1);
+    }
+}

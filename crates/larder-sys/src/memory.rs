@@ -1,0 +1,185 @@
+//! Address space: reserve, commit, give back.
+
+use core::ptr::{self, NonNull};
+use larder_units::{Bytes, PAGE};
+
+/// The kernel refused memory or address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReserveError {
+    /// What was asked for.
+    pub wanted: Bytes,
+    /// The `errno` of the refusing call.
+    pub errno: i32,
+}
+
+/// The calling thread's `errno`.
+pub fn errno() -> i32 {
+    // SAFETY: __errno_location returns a valid pointer in every thread.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Saves `errno` and puts it back when dropped: handlers and allocators must not change it.
+pub struct KeepErrno(i32);
+
+impl KeepErrno {
+    /// Remembers the present value.
+    pub fn new() -> Self {
+        Self(errno())
+    }
+}
+
+impl Default for KeepErrno {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for KeepErrno {
+    fn drop(&mut self) {
+        // SAFETY: as in `errno`.
+        unsafe { *libc::__errno_location() = self.0 }
+    }
+}
+
+fn map(size: Bytes, protection: i32, flags: i32) -> Result<NonNull<u8>, ReserveError> {
+    // SAFETY: an anonymous mapping at an address of the kernel's choice touches no existing memory.
+    let at = unsafe { libc::mmap(ptr::null_mut(), size.0, protection, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(ReserveError { wanted: size, errno: errno() });
+    }
+    NonNull::new(at.cast()).ok_or(ReserveError { wanted: size, errno: libc::ENOMEM })
+}
+
+/// Reserves inaccessible address space, aligned to `align` (a power of two).
+pub fn reserve(size: Bytes, align: Bytes) -> Result<NonNull<u8>, ReserveError> {
+    let padded = Bytes(size.0 + align.0);
+    let raw = map(padded, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)?;
+    let start = raw.as_ptr();
+    let aligned = start.map_addr(|a| a.next_multiple_of(align.0));
+    let head = aligned.addr() - start.addr();
+    let tail = padded.0 - head - size.0;
+    // SAFETY: both trimmed ranges lie inside the mapping just made and are unused.
+    unsafe {
+        if head > 0 {
+            libc::munmap(start.cast(), head);
+        }
+        if tail > 0 {
+            libc::munmap(aligned.add(size.0).cast(), tail);
+        }
+    }
+    Ok(NonNull::new(aligned).expect("an aligned address inside a mapping is not null"))
+}
+
+/// Maps zeroed memory that costs nothing until it is touched.
+pub fn map_lazy(size: Bytes) -> Result<NonNull<u8>, ReserveError> {
+    map(size, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
+}
+
+/// Makes a part of a reservation readable and writable; its content is zero where it was not committed before.
+///
+/// # Safety
+/// The page-aligned range lies in a reservation that the caller owns.
+pub unsafe fn commit(at: *mut u8, size: Bytes) -> Result<(), ReserveError> {
+    // SAFETY: the caller owns the range.
+    let r = unsafe { libc::mprotect(at.cast(), size.0, libc::PROT_READ | libc::PROT_WRITE) };
+    if r == 0 { Ok(()) } else { Err(ReserveError { wanted: size, errno: errno() }) }
+}
+
+/// Gives the pages of a committed range back to the kernel; they read as zero afterwards.
+///
+/// # Safety
+/// The page-aligned range belongs to the caller, and nobody needs its content.
+pub unsafe fn discard(at: *mut u8, size: Bytes) {
+    debug_assert!(at.addr().is_multiple_of(PAGE.0) && size.0.is_multiple_of(PAGE.0));
+    // SAFETY: the caller owns the range and gives up its content.
+    let r = unsafe { libc::madvise(at.cast(), size.0, libc::MADV_DONTNEED) };
+    if r != 0 {
+        // A locked range cannot be discarded (mlockall); the promise of zeroes still has to hold.
+        // SAFETY: as above.
+        unsafe { ptr::write_bytes(at, 0, size.0) };
+    }
+}
+
+/// Unmaps a range.
+///
+/// # Safety
+/// The range is a whole mapping of the caller's, and nothing points into it any more.
+pub unsafe fn unmap(at: *mut u8, size: Bytes) {
+    // SAFETY: the caller owns the mapping.
+    unsafe { libc::munmap(at.cast(), size.0) };
+}
+
+/// Asks for huge pages behind a range; a hint, whose refusal changes nothing but speed.
+///
+/// # Safety
+/// The range is mapped and belongs to the caller.
+pub unsafe fn advise_huge(at: *mut u8, size: Bytes) {
+    // SAFETY: advice does not change content.
+    unsafe { libc::madvise(at.cast(), size.0, libc::MADV_HUGEPAGE) };
+}
+
+/// The address-space limit (`ulimit -v`), if there is one.
+pub fn address_space_limit() -> Option<Bytes> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for the call.
+    let r = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) };
+    (r == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(Bytes(limit.rlim_cur as usize))
+}
+
+/// Physical memory of the machine.
+pub fn physical_memory() -> Bytes {
+    // SAFETY: sysconf has no preconditions.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    Bytes(pages.max(0) as usize * PAGE.0)
+}
+
+/// Maps a file for reading and writing together with others, growing it to `size` first.
+pub fn map_shared_file(path: &core::ffi::CStr, size: Bytes) -> Result<NonNull<u8>, ReserveError> {
+    let failed = || ReserveError { wanted: size, errno: errno() };
+    // SAFETY: `path` is a C string; the descriptor is closed again below.
+    unsafe {
+        let fd = libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC, 0o600);
+        if fd < 0 {
+            return Err(failed());
+        }
+        if libc::ftruncate(fd, size.0 as libc::off_t) != 0 {
+            let e = failed();
+            libc::close(fd);
+            return Err(e);
+        }
+        let at = libc::mmap(ptr::null_mut(), size.0, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd, 0);
+        let e = failed();
+        libc::close(fd);
+        if at == libc::MAP_FAILED {
+            return Err(e);
+        }
+        NonNull::new(at.cast()).ok_or(e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_committed_reservation_is_aligned_zero_and_forgets_on_discard() {
+        let align = Bytes::mib(2);
+        let at = reserve(Bytes::mib(8), align).unwrap().as_ptr();
+        assert_eq!(at.addr() % align.0, 0);
+        // SAFETY: the reservation is this test's own.
+        unsafe {
+            commit(at, Bytes(8192)).unwrap();
+            assert_eq!(*at.add(8191), 0);
+            *at.add(4096) = 7;
+            discard(at, Bytes(8192));
+            assert_eq!(*at.add(4096), 0);
+            unmap(at, Bytes::mib(8));
+        }
+    }
+
+    #[test]
+    fn an_impossible_reservation_says_what_it_wanted() {
+        let wanted = Bytes(1 << 60);
+        assert_eq!(reserve(wanted, PAGE).unwrap_err().wanted.0, wanted.0 + PAGE.0);
+    }
+}

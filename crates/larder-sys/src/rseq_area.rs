@@ -1,0 +1,69 @@
+//! The restartable-sequence area that glibc registers for each thread.
+//!
+//! glibc owns it: it is never registered a second time, and only `rseq_cs` is ever written (and that only by the
+//! sequences of `larder-percpu`). Here is only where it lies and what the kernel keeps up to date in it.
+
+use crate::thread::thread_pointer;
+
+/// Offset of `cpu_id` in the area.
+pub const CPU_ID: isize = 4;
+/// Offset of `rseq_cs` in the area.
+pub const RSEQ_CS: isize = 8;
+/// Offset of `mm_cid` in the area.
+pub const MM_CID: isize = 24;
+
+/// The auxiliary-vector entry that says how much of the area the kernel fills.
+const AT_RSEQ_FEATURE_SIZE: u64 = 27;
+
+/// Which per-CPU index the kernel keeps in the area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Index {
+    /// Concurrency ids: dense in 0..min(threads, CPUs). Kernel 6.3 and later.
+    MmCid,
+    /// CPU numbers.
+    CpuId,
+}
+
+/// A usable area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Offset of the area from the thread pointer, the same in every thread.
+    pub offset: isize,
+    /// The best index that this kernel offers.
+    pub index: Index,
+}
+
+impl Area {
+    /// Offset of the index word from the thread pointer.
+    pub const fn index_offset(self) -> isize {
+        self.offset
+            + match self.index {
+                Index::MmCid => MM_CID,
+                Index::CpuId => CPU_ID,
+            }
+    }
+}
+
+/// Finds the area, or says why there is none.
+///
+/// Looks symbols up (`dlsym`), so it is for initialisation only.
+pub fn find() -> Result<Area, &'static str> {
+    // SAFETY: the symbols, where they exist, are glibc's `const ptrdiff_t` and `const unsigned`; cpu_id of the
+    // calling thread is inside the area when the size says so.
+    unsafe {
+        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
+        let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
+        if offset.is_null() || size.is_null() {
+            return Err("the C library does not register restartable sequences (glibc 2.35 or later does)");
+        }
+        if *size == 0 {
+            return Err("restartable sequences are turned off (kernel, glibc.pthread.rseq=0, or a sandbox)");
+        }
+        let area = *offset;
+        if thread_pointer().offset(area + CPU_ID).cast::<i32>().read_volatile() < 0 {
+            return Err("the kernel refused to register restartable sequences");
+        }
+        let index = if libc::getauxval(AT_RSEQ_FEATURE_SIZE) >= 28 { Index::MmCid } else { Index::CpuId };
+        Ok(Area { offset: area, index })
+    }
+}

@@ -1,0 +1,97 @@
+//! Signals: masks, handlers, and sending one to a thread.
+
+use core::ptr;
+
+/// A set of signals.
+#[derive(Clone, Copy)]
+pub struct Mask(libc::sigset_t);
+
+impl Mask {
+    /// Every signal.
+    pub fn all() -> Self {
+        // SAFETY: a sigset_t is plain data and sigfillset initialises it.
+        unsafe {
+            let mut set = core::mem::zeroed();
+            libc::sigfillset(&mut set);
+            Self(set)
+        }
+    }
+
+    /// Every signal except those that an instruction raises: masking these would turn a fault into silent death.
+    pub fn all_but_faults() -> Self {
+        let mut set = Self::all();
+        for s in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT] {
+            set.remove(s);
+        }
+        set
+    }
+
+    /// Takes a signal out of the set.
+    pub fn remove(&mut self, signal: i32) {
+        // SAFETY: the set is initialised.
+        unsafe { libc::sigdelset(&mut self.0, signal) };
+    }
+
+    /// Makes this the calling thread's mask; returns the old one.
+    pub fn set(&self) -> Mask {
+        // SAFETY: both sets are valid.
+        unsafe {
+            let mut old = core::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, &mut old);
+            Mask(old)
+        }
+    }
+
+    /// The underlying set.
+    pub fn as_raw(&self) -> &libc::sigset_t {
+        &self.0
+    }
+}
+
+/// A handler with the three arguments of `SA_SIGINFO`.
+pub type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
+
+/// Installs a handler that runs with `masked` blocked and restarts interrupted calls (`SA_RESTART`).
+///
+/// # Safety
+/// The handler is async-signal-safe.
+pub unsafe fn install(signal: i32, handler: Handler, masked: &Mask) -> bool {
+    // SAFETY: the action is fully initialised; the caller vouches for the handler.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = handler as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+        action.sa_mask = masked.0;
+        libc::sigaction(signal, &action, ptr::null_mut()) == 0
+    }
+}
+
+/// Takes a signal out of the calling thread's mask.
+pub fn unblock(signal: i32) {
+    // SAFETY: the set is initialised before use.
+    unsafe {
+        let mut set = core::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+    }
+}
+
+/// Why a signal could not be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// There is no such thread (any more).
+    Gone,
+    /// The kernel's queue is full; try again.
+    Again,
+}
+
+/// Sends a signal to one thread of this process.
+pub fn send(tid: i32, signal: i32) -> Result<(), SendError> {
+    // SAFETY: tgkill takes no pointers.
+    let r = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal) };
+    if r == 0 {
+        return Ok(());
+    }
+    if crate::memory::errno() == libc::EAGAIN { Err(SendError::Again) } else { Err(SendError::Gone) }
+}

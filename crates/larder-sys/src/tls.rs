@@ -1,0 +1,85 @@
+//! The runtime's own thread-local storage: 64 bytes, initial-exec, declared in assembly.
+//!
+//! `thread_local!` in a shared object may call malloc on first touch (`__tls_get_addr`), in a process whose malloc may
+//! be held by a stopped thread. Initial-exec storage is part of every thread's static TLS block, so touching it is one
+//! `fs:`-relative access, also in a library that was opened with dlopen. All else hangs off it.
+
+use core::arch::{asm, global_asm};
+use core::cell::Cell;
+
+global_asm!(
+    ".pushsection .tbss,\"awT\",@nobits",
+    ".balign 64",
+    ".hidden larder_tls",
+    ".globl larder_tls",
+    ".type larder_tls,@object",
+    ".size larder_tls,64",
+    "larder_tls:",
+    ".zero 64",
+    ".popsection",
+);
+
+/// What the runtime keeps for each thread. All zero in a thread that the runtime has not met.
+///
+/// Sync: the owner thread and its own signal handlers only; each field is read and written whole, so a handler
+/// sees either the old or the new value. (The collector reads a stopped thread through its record, not through this.)
+#[repr(C, align(64))]
+pub struct ThreadBlock {
+    /// The thread's record in the registry, or null.
+    pub record: Cell<*mut u8>,
+    /// How deep the thread is in slow paths: while it is not zero the thread defers stops and does not collect.
+    pub slow_depth: Cell<u32>,
+    /// A stop arrived while `slow_depth` was not zero.
+    pub stop_pending: Cell<u32>,
+    /// The thread's buffers where sequences are not available, or null.
+    pub buffers: Cell<*mut u8>,
+    /// The kernel's thread id as it was when the thread was registered: differs in a child of vfork.
+    pub tid: Cell<i32>,
+    /// Free for later.
+    reserved: [Cell<u32>; 7],
+}
+
+const _: () = assert!(size_of::<ThreadBlock>() == 64);
+
+/// The calling thread's block.
+#[inline(always)]
+pub fn block() -> *const ThreadBlock {
+    let at: *const ThreadBlock;
+    // SAFETY: the offset is fixed by the loader before any code runs; `fs:0` is the thread pointer.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr [rip + larder_tls@GOTTPOFF]",
+            "add {at}, qword ptr fs:[0]",
+            at = out(reg) at,
+            options(nostack, readonly),
+        );
+    }
+    at
+}
+
+/// The calling thread's block as a reference.
+#[inline(always)]
+pub fn with<R>(f: impl FnOnce(&ThreadBlock) -> R) -> R {
+    // SAFETY: the block lives as long as the thread, and only this thread (and handlers on it) uses it.
+    f(unsafe { &*block() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_thread_has_a_zeroed_block_of_its_own() {
+        with(|t| t.slow_depth.set(3));
+        let here = block().addr();
+        std::thread::spawn(move || {
+            assert_ne!(block().addr(), here);
+            assert_eq!(with(|t| t.slow_depth.get()), 0);
+        })
+        .join()
+        .unwrap();
+        assert_eq!(with(|t| t.slow_depth.get()), 3);
+        assert_eq!(here % 64, 0);
+        with(|t| t.slow_depth.set(0));
+    }
+}
