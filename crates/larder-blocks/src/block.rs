@@ -1,0 +1,149 @@
+//! The record of one block: one cache line in the block table.
+//!
+//! | state | meaning of the record |
+//! |---|---|
+//! | `Untouched` | beyond the frontier of the space, or never used |
+//! | `Free` | in a free run; the first and the last record of the run carry its length |
+//! | `Small` | first (often only) block of a run that holds cells of one class and kind |
+//! | `Large` | first block of a large object |
+//! | `Tail` | a later block of a `Small` or `Large` run; `head` names the first |
+//!
+//! Fields are atomics only so that a reader who holds a stale or made-up address (a conservative word, `GC_base` of
+//! anything) reads some value rather than a data race; all of them are `Relaxed`. Who may write: a free record, the
+//! holder of the pool's lock; a `Small` or `Large` one, whoever took the run from the pool, until it is published by
+//! `state` (Release); later only the lists' fields, under the lock of the class, and `swept`.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+
+/// What a block is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// Never used since the space was reserved.
+    Untouched = 0,
+    /// In a free run.
+    Free = 1,
+    /// First block of a run of cells.
+    Small = 2,
+    /// First block of a large object.
+    Large = 3,
+    /// A later block of a run.
+    Tail = 4,
+}
+
+/// No block: ends the lists.
+pub const NONE: u32 = u32::MAX;
+
+macro_rules! field {
+    ($(#[$doc:meta])* $name:ident: $atomic:ty, $plain:ty) => {
+        $(#[$doc])*
+        #[repr(transparent)]
+        pub struct $name($atomic);
+
+        impl $name {
+            /// The value; `Relaxed`, see the module.
+            #[inline(always)]
+            pub fn get(&self) -> $plain {
+                self.0.load(Ordering::Relaxed)
+            }
+
+            /// Replaces the value; `Relaxed`, see the module.
+            #[inline(always)]
+            pub fn set(&self, value: $plain) {
+                self.0.store(value, Ordering::Relaxed);
+            }
+        }
+    };
+}
+
+field! {
+    /// A byte of a record.
+    Field8: AtomicU8, u8
+}
+field! {
+    /// Four bytes of a record.
+    Field32: AtomicU32, u32
+}
+field! {
+    /// A word of a record.
+    FieldWord: AtomicUsize, usize
+}
+
+/// One block's record. See the module for its states.
+#[repr(C, align(64))]
+pub struct Block {
+    state: AtomicU8,
+    /// Kind of the objects.
+    pub kind: Field8,
+    /// Size class (`Small`).
+    pub class: Field8,
+    /// The epoch in which the block was last swept to its end (`Small`).
+    pub swept: Field8,
+    /// Bytes in a cell (`Small`).
+    pub cell: Field32,
+    /// See [`crate::class::Class::reciprocal`] (`Small`).
+    pub reciprocal: Field32,
+    /// Number of cells (`Small`), 1 (`Large`).
+    pub cells: Field32,
+    /// First block of the run (`Tail`).
+    pub head: Field32,
+    /// Blocks in the run (`Small`, `Large`, and both ends of a `Free` run).
+    pub blocks: Field32,
+    /// Next in the class's list, in the list of large objects, or in the pool's bin.
+    pub next: Field32,
+    /// Previous there.
+    pub previous: Field32,
+    /// What the marker scans: a descriptor of the kind, with the object's size where it asks for it.
+    pub descriptor: FieldWord,
+    /// Address of the mark byte of cell 0.
+    pub marks: FieldWord,
+    /// Exact usable bytes (`Large`); 1 where the run's content is known to be zero (`Free`).
+    pub size: FieldWord,
+}
+
+const _: () = assert!(size_of::<Block>() == 64);
+
+impl Block {
+    /// What the block is used for.
+    #[inline(always)]
+    pub fn state(&self) -> State {
+        // ORDER block.publish: Acquire, with the store in `set_state`, for readers that are not stopped.
+        match self.state.load(Ordering::Acquire) {
+            1 => State::Free,
+            2 => State::Small,
+            3 => State::Large,
+            4 => State::Tail,
+            _ => State::Untouched,
+        }
+    }
+
+    /// Publishes the record in a new state.
+    pub fn set_state(&self, state: State) {
+        // ORDER block.publish: Release, with the load in `state`: the fields are set before.
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// The mark byte of a cell.
+    ///
+    /// # Safety
+    /// The record is `Small` or `Large`, and `cell` is below `cells`.
+    #[inline(always)]
+    pub unsafe fn mark(&self, cell: usize) -> &'static AtomicU8 {
+        // SAFETY: the mark table reserves a byte for each cell of each block and is never unmapped.
+        unsafe { &*core::ptr::with_exposed_provenance::<AtomicU8>(self.marks.get() + cell) }
+    }
+
+    /// All mark bytes of the block.
+    ///
+    /// # Safety
+    /// The record is `Small` or `Large`.
+    pub unsafe fn all_marks(&self) -> &'static [AtomicU8] {
+        // SAFETY: as in `mark`.
+        unsafe {
+            core::slice::from_raw_parts(
+                core::ptr::with_exposed_provenance::<AtomicU8>(self.marks.get()),
+                self.cells.get() as usize,
+            )
+        }
+    }
+}

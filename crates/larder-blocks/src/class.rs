@@ -1,0 +1,177 @@
+//! Size classes: which cell a request gets, and how long the blocks of a class are.
+//!
+//! Up to 128 bytes there is a class for each granule. Above, each class is the largest cell for which the smallest
+//! request that it serves still uses 7/8 of its share of the block, the block's tail included: internal waste is at
+//! most 12.5 % beyond the rounding to granules. Blocks are longer where cells are larger, so that the tail stays small.
+//!
+//! No class of at least 512 bytes is a multiple of 512 bytes: cells at such a stride begin on at most eight of the 64
+//! sets of a first-level cache (Notes, cache-index-aware placement).
+
+use larder_units::{BLOCK, Bytes, GRANULE};
+
+/// Largest cell in bytes; larger requests are large objects.
+pub const LARGEST: usize = 32 * 1024 + 16;
+/// Granules of the largest cell.
+const GRANULES: usize = LARGEST / GRANULE.0;
+
+/// One size class.
+#[derive(Clone, Copy, Debug)]
+pub struct Class {
+    /// Bytes in a cell.
+    pub cell: u32,
+    /// Cells in a block of the class.
+    pub cells: u32,
+    /// Blocks of [`BLOCK`] bytes that one block of the class is long.
+    pub blocks: u32,
+    /// `ceil(2^31 / granules of a cell)`: see [`cell_at`].
+    pub reciprocal: u32,
+    /// log2 of the mark bytes reserved for each [`BLOCK`] of this class: picks the mark table.
+    pub mark_shift: u8,
+}
+
+const fn block_length(cell: usize) -> usize {
+    if cell <= 2048 {
+        1
+    } else if cell <= 8 * 1024 + 512 {
+        4
+    } else {
+        16
+    }
+}
+
+const fn acceptable(cell: usize, smallest: usize) -> bool {
+    if cell >= 512 && cell.is_multiple_of(512) {
+        return false;
+    }
+    let bytes = block_length(cell) * BLOCK.0;
+    // 8 * smallest * cells >= 7 * bytes
+    8 * smallest * (bytes / cell) >= 7 * bytes
+}
+
+/// The largest acceptable cell whose smallest request is `smallest` bytes.
+const fn next_cell(smallest: usize) -> usize {
+    let mut best = smallest;
+    let mut cell = smallest;
+    while cell <= LARGEST && cell <= smallest + smallest / 7 + 16 {
+        if acceptable(cell, smallest) {
+            best = cell;
+        }
+        cell += GRANULE.0;
+    }
+    best
+}
+
+const fn describe(cell: usize) -> Class {
+    let blocks = block_length(cell);
+    Class {
+        cell: cell as u32,
+        cells: (blocks * BLOCK.0 / cell) as u32,
+        blocks: blocks as u32,
+        reciprocal: ((1u64 << 31).div_ceil((cell / GRANULE.0) as u64)) as u32,
+        mark_shift: if cell < 32 {
+            10
+        } else if cell < 64 {
+            9
+        } else if cell < 256 {
+            8
+        } else {
+            6
+        },
+    }
+}
+
+const fn count() -> usize {
+    let (mut n, mut cell) = (0, 0);
+    while cell < LARGEST {
+        cell = if cell < 128 { cell + 16 } else { next_cell(cell + 16) };
+        n += 1;
+    }
+    n
+}
+
+/// How many classes there are.
+pub const COUNT: usize = count();
+
+const fn table() -> [Class; COUNT] {
+    let mut table = [describe(16); COUNT];
+    let (mut n, mut cell) = (0, 0);
+    while n < COUNT {
+        cell = if cell < 128 { cell + 16 } else { next_cell(cell + 16) };
+        table[n] = describe(cell);
+        n += 1;
+    }
+    table
+}
+
+/// The classes, by size.
+pub static CLASSES: [Class; COUNT] = table();
+
+const fn by_granules() -> [u8; GRANULES + 1] {
+    let table = table();
+    let mut map = [0; GRANULES + 1];
+    let (mut g, mut class) = (0, 0);
+    while g <= GRANULES {
+        if g * GRANULE.0 > table[class].cell as usize {
+            class += 1;
+        }
+        map[g] = class as u8;
+        g += 1;
+    }
+    map
+}
+
+/// Class of a request, by its size in granules rounded up (0 counts as 1).
+pub static BY_GRANULES: [u8; GRANULES + 1] = by_granules();
+
+/// Number of the cell that contains the byte at `offset` of a block: a multiplication instead of a division, exact for
+/// every class and offset (in granules, the product of the two stays far below 2^31).
+#[inline(always)]
+pub const fn cell_at(offset: usize, reciprocal: u32) -> usize {
+    (((offset >> 4) as u64 * reciprocal as u64) >> 31) as usize
+}
+
+/// The class for a request of `bytes`, or `None` for a large object.
+#[inline]
+pub fn of(bytes: Bytes) -> Option<usize> {
+    BY_GRANULES.get(bytes.to_granules_rounded_up().0).map(|&c| c as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_request_wastes_at_most_an_eighth_beyond_its_granules() {
+        for g in 1..=GRANULES {
+            let c = &CLASSES[BY_GRANULES[g] as usize];
+            let request = (g * 16) as f64;
+            assert!(f64::from(c.cell) >= request);
+            let share = (c.blocks as usize * BLOCK.0) as f64 / f64::from(c.cells);
+            if g > 8 {
+                assert!(1.0 - request / share <= 0.125, "{request} bytes in a share of {share}");
+            }
+        }
+    }
+
+    #[test]
+    fn classes_grow_and_fit_their_mark_tables() {
+        for pair in CLASSES.windows(2) {
+            assert!(pair[0].cell < pair[1].cell);
+        }
+        for c in &CLASSES {
+            assert!(c.cell % 16 == 0);
+            assert!(c.cells >= 1 && c.cells <= c.blocks << c.mark_shift, "{c:?}");
+            assert!(c.cell < 512 || c.cell % 512 != 0, "{c:?}");
+        }
+        assert!(CLASSES[COUNT - 1].cell as usize >= 32 * 1024 + 16);
+    }
+
+    #[test]
+    fn reciprocals_divide_exactly() {
+        for c in &CLASSES {
+            for offset in 0..c.blocks as usize * BLOCK.0 {
+                assert_eq!(cell_at(offset, c.reciprocal), offset / c.cell as usize, "{c:?}");
+            }
+        }
+    }
+}

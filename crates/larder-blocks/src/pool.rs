@@ -1,0 +1,421 @@
+//! The pool of free runs: who may give blocks, who gets them, what is coalesced, what goes back to the kernel.
+//!
+//! Runs are kept in bins by length (exact up to 62 blocks, one bin for all longer ones), linked through the records of
+//! their first blocks; first and last record carry the length, so neighbours are found and merged in constant time. A
+//! run remembers whether its content is known to be zero (fresh from the kernel, or discarded).
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use larder_sync::lock::Lock;
+use larder_sys::memory;
+use larder_units::{BLOCK, Blocks, Bytes};
+
+use crate::block::{Block, NONE, State};
+use crate::space::Space;
+
+/// Bins: run lengths 1..=62, and 63 for everything longer.
+const BINS: usize = 64;
+
+/// A run of blocks that was taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// First block.
+    pub first: usize,
+    /// Its length.
+    pub blocks: Blocks,
+    /// Whether its content is known to be zero.
+    pub zero: bool,
+}
+
+/// Free runs of one space.
+pub struct Pool {
+    /// Guards everything below and every record in state `Free`. Rank: after the locks of the classes.
+    lock: Lock,
+    /// First run of each bin, as a block index.
+    ///
+    /// Sync: `lock`.
+    bins: [AtomicUsize; BINS],
+    /// Free blocks whose content still costs memory.
+    ///
+    /// Sync: written under `lock`, read by anyone as a statistic.
+    resident: AtomicUsize,
+    /// Free blocks that were given back to the kernel.
+    ///
+    /// Sync: as `resident`.
+    discarded: AtomicUsize,
+}
+
+const EMPTY: usize = NONE as usize;
+
+impl Pool {
+    /// A pool without runs.
+    pub const fn new() -> Self {
+        Self {
+            lock: Lock::new(),
+            bins: [const { AtomicUsize::new(EMPTY) }; BINS],
+            resident: AtomicUsize::new(0),
+            discarded: AtomicUsize::new(0),
+        }
+    }
+
+    /// The pool's lock, for the collector (which takes it while the world is stopped) and for fork.
+    pub fn lock(&self) -> &Lock {
+        &self.lock
+    }
+
+    /// Free blocks that still have memory behind them.
+    pub fn resident(&self) -> Blocks {
+        Blocks(self.resident.load(Ordering::Relaxed))
+    }
+
+    /// Free blocks without memory behind them.
+    pub fn discarded(&self) -> Blocks {
+        Blocks(self.discarded.load(Ordering::Relaxed))
+    }
+
+    fn bin(n: usize) -> usize {
+        n.min(BINS - 1)
+    }
+
+    fn count(&self, zero: bool) -> &AtomicUsize {
+        if zero { &self.discarded } else { &self.resident }
+    }
+
+    /// Puts a run into its bin. The caller holds the lock.
+    fn link(&self, space: &Space, run: Run) {
+        // SAFETY: the run lies below the frontier.
+        let (first, last) = unsafe { (space.block(run.first), space.block(run.first + run.blocks.0 - 1)) };
+        for end in [first, last] {
+            end.blocks.set(run.blocks.0 as u32);
+            end.head.set(run.first as u32);
+            end.size.set(usize::from(run.zero));
+            end.set_state(State::Free);
+        }
+        let bin = &self.bins[Self::bin(run.blocks.0)];
+        let next = bin.load(Ordering::Relaxed) as u32;
+        first.previous.set(NONE);
+        first.next.set(next);
+        if next != NONE {
+            // SAFETY: a bin holds indices of the table.
+            unsafe { space.block(next as usize) }.previous.set(run.first as u32);
+        }
+        bin.store(run.first, Ordering::Relaxed);
+        let c = self.count(run.zero);
+        c.store(c.load(Ordering::Relaxed) + run.blocks.0, Ordering::Relaxed);
+    }
+
+    /// Takes a run out of its bin. The caller holds the lock.
+    fn unlink(&self, space: &Space, first: &Block) -> Run {
+        let run = Run {
+            first: space.index_of(first),
+            blocks: Blocks(first.blocks.get() as usize),
+            zero: first.size.get() == 1,
+        };
+        let (previous, next) = (first.previous.get(), first.next.get());
+        // SAFETY: links are indices of the table.
+        unsafe {
+            if previous == NONE {
+                self.bins[Self::bin(run.blocks.0)].store(next as usize, Ordering::Relaxed);
+            } else {
+                space.block(previous as usize).next.set(next);
+            }
+            if next != NONE {
+                space.block(next as usize).previous.set(previous);
+            }
+        }
+        let c = self.count(run.zero);
+        c.store(c.load(Ordering::Relaxed) - run.blocks.0, Ordering::Relaxed);
+        run
+    }
+
+    /// Takes `n` blocks out of the shortest run that is long enough; `None` when there is none.
+    pub fn take(&self, space: &Space, n: Blocks) -> Option<Run> {
+        if self.resident().0 + self.discarded().0 < n.0 {
+            return None;
+        }
+        let _guard = self.lock.lock();
+        for bin in Self::bin(n.0)..BINS {
+            let mut at = self.bins[bin].load(Ordering::Relaxed);
+            // In the last bin (and only there) runs differ in length: take the shortest that fits.
+            let mut best: Option<&Block> = None;
+            while at != EMPTY {
+                // SAFETY: a bin holds indices of the table.
+                let first = unsafe { space.block(at) };
+                let length = first.blocks.get() as usize;
+                if length >= n.0 && best.is_none_or(|b| length < b.blocks.get() as usize) {
+                    best = Some(first);
+                    if bin < BINS - 1 {
+                        break;
+                    }
+                }
+                at = first.next.get() as usize;
+            }
+            if let Some(first) = best {
+                let mut run = self.unlink(space, first);
+                if run.blocks.0 > n.0 {
+                    let rest = Run { first: run.first + n.0, blocks: run.blocks - n, zero: run.zero };
+                    self.link(space, rest);
+                    run.blocks = n;
+                }
+                self.claim(space, run);
+                return Some(run);
+            }
+        }
+        None
+    }
+
+    /// Marks a run's records as taken, so that a neighbour that becomes free does not merge with it.
+    fn claim(&self, space: &Space, run: Run) {
+        // SAFETY: the run lies below the frontier.
+        unsafe {
+            space.block(run.first).set_state(State::Untouched);
+            space.block(run.first + run.blocks.0 - 1).set_state(State::Untouched);
+        }
+    }
+
+    /// Gives a run back; merges it with free neighbours.
+    pub fn give(&self, space: &Space, run: Run) {
+        let _guard = self.lock.lock();
+        self.give_locked(space, run);
+    }
+
+    fn give_locked(&self, space: &Space, mut run: Run) {
+        // Inner records lose their old meaning: a stale address into them is an address of nothing.
+        for i in run.first..run.first + run.blocks.0 {
+            // SAFETY: the run lies below the frontier.
+            unsafe { space.block(i) }.set_state(State::Untouched);
+        }
+        // A long run that is zero stays apart from one that is not: merging would forget what need not be cleared.
+        if run.first > 0 {
+            // SAFETY: the block before is in the table.
+            let before = unsafe { space.block(run.first - 1) };
+            if before.state() == State::Free && (before.size.get() == 1) == run.zero {
+                // SAFETY: the last record of a free run names its first.
+                let head = unsafe { space.block(before.head.get() as usize) };
+                let left = self.unlink(space, head);
+                self.claim(space, left);
+                run.first = left.first;
+                run.blocks += left.blocks;
+            }
+        }
+        let end = run.first + run.blocks.0;
+        if end < space.frontier().0 {
+            // SAFETY: below the frontier.
+            let after = unsafe { space.block(end) };
+            if after.state() == State::Free && (after.size.get() == 1) == run.zero {
+                let right = self.unlink(space, after);
+                self.claim(space, right);
+                run.blocks += right.blocks;
+            }
+        }
+        self.link(space, run);
+    }
+
+    /// Merges runs that were kept apart, and takes `n` blocks: the last resort before the space is grown for a large
+    /// object.
+    pub fn take_merging(&self, space: &Space, n: Blocks) -> Option<Run> {
+        if self.resident().0 + self.discarded().0 < n.0 {
+            return None;
+        }
+        let guard = self.lock.lock();
+        let mut at = 0;
+        let end = space.frontier().0;
+        while at < end {
+            // SAFETY: below the frontier.
+            let first = unsafe { space.block(at) };
+            let length = match first.state() {
+                State::Free | State::Small | State::Large => (first.blocks.get() as usize).max(1),
+                _ => 1,
+            };
+            let mut next = at + length;
+            if first.state() == State::Free {
+                let mut merged: Option<Run> = None;
+                // SAFETY: the loop stays below the frontier.
+                while next < end && unsafe { space.block(next) }.state() == State::Free {
+                    let left = merged.unwrap_or_else(|| self.unlink(space, first));
+                    // SAFETY: as above.
+                    let right = self.unlink(space, unsafe { space.block(next) });
+                    self.claim(space, left);
+                    self.claim(space, right);
+                    merged = Some(Run {
+                        first: left.first,
+                        blocks: left.blocks + right.blocks,
+                        zero: left.zero && right.zero,
+                    });
+                    next = right.first + right.blocks.0;
+                }
+                if let Some(run) = merged {
+                    self.link(space, run);
+                }
+            }
+            at = next;
+        }
+        drop(guard);
+        self.take(space, n)
+    }
+
+    /// Gives memory of free runs back to the kernel until at most `keep` blocks of the pool are resident. Returns what
+    /// it gave back. The world runs; a run that is being discarded is out of the pool meanwhile.
+    pub fn discard(&self, space: &Space, keep: Blocks) -> Bytes {
+        let mut given = Blocks(0);
+        for bin in (0..BINS).rev() {
+            loop {
+                if self.resident().0 <= keep.0 {
+                    return given.to_bytes();
+                }
+                let run = {
+                    let _guard = self.lock.lock();
+                    let mut at = self.bins[bin].load(Ordering::Relaxed);
+                    let mut found = None;
+                    while at != EMPTY {
+                        // SAFETY: a bin holds indices of the table.
+                        let first = unsafe { space.block(at) };
+                        if first.size.get() != 1 {
+                            found = Some(first);
+                            break;
+                        }
+                        at = first.next.get() as usize;
+                    }
+                    let Some(first) = found else { break };
+                    let mut run = self.unlink(space, first);
+                    let surplus = (self.resident().0 + run.blocks.0).saturating_sub(keep.0);
+                    if surplus < run.blocks.0 {
+                        let rest = Run { first: run.first, blocks: run.blocks - Blocks(surplus), zero: false };
+                        self.link(space, rest);
+                        run.first += rest.blocks.0;
+                        run.blocks = Blocks(surplus);
+                    }
+                    self.claim(space, run);
+                    run
+                };
+                // SAFETY: the run was just taken out of the pool; its content is garbage.
+                unsafe {
+                    memory::discard(
+                        core::ptr::with_exposed_provenance_mut(space.address_of(run.first)),
+                        Bytes(run.blocks.0 * BLOCK.0),
+                    );
+                }
+                given += run.blocks;
+                self.give(space, Run { zero: true, ..run });
+            }
+        }
+        given.to_bytes()
+    }
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space() -> Space {
+        let s = Space::new();
+        s.reserve(Bytes::mib(64)).unwrap();
+        s
+    }
+
+    fn write(space: &Space, run: Run) {
+        for i in 0..run.blocks.0 {
+            let at = core::ptr::with_exposed_provenance_mut::<u8>(space.address_of(run.first + i));
+            // SAFETY: the run is this test's own.
+            unsafe { at.write(1) };
+        }
+    }
+
+    #[test]
+    fn neighbours_merge_and_the_best_fit_is_split() {
+        let (s, p) = (space(), Pool::new());
+        let first = s.take_fresh(Blocks(100)).unwrap();
+        for i in [1usize, 3, 2, 0] {
+            p.give(&s, Run { first: first + i * 10, blocks: Blocks(10), zero: false });
+        }
+        assert_eq!(p.resident(), Blocks(40));
+        let run = p.take(&s, Blocks(40)).unwrap();
+        assert_eq!(run.first, first);
+        assert!(p.take(&s, Blocks(1)).is_none());
+        p.give(&s, run);
+        p.give(&s, Run { first: first + 50, blocks: Blocks(5), zero: false });
+        assert_eq!(p.take(&s, Blocks(5)).unwrap().first, first + 50);
+        assert_eq!(p.take(&s, Blocks(6)).unwrap().first, first);
+        assert_eq!(p.resident(), Blocks(34));
+    }
+
+    #[test]
+    fn discarding_keeps_what_it_is_told_and_the_rest_reads_as_zero() {
+        let (s, p) = (space(), Pool::new());
+        let first = s.take_fresh(Blocks(64)).unwrap();
+        let run = Run { first, blocks: Blocks(64), zero: false };
+        write(&s, run);
+        p.give(&s, run);
+        assert_eq!(p.discard(&s, Blocks(10)), Blocks(54).to_bytes());
+        assert_eq!((p.resident(), p.discarded()), (Blocks(10), Blocks(54)));
+        let zero = p.take(&s, Blocks(54)).unwrap();
+        assert!(zero.zero);
+        for i in 0..54 {
+            let at = core::ptr::with_exposed_provenance::<u8>(s.address_of(zero.first + i));
+            // SAFETY: the run is this test's own.
+            assert_eq!(unsafe { at.read() }, 0);
+        }
+        p.give(&s, zero);
+        assert_eq!(p.take_merging(&s, Blocks(64)).unwrap().blocks, Blocks(64));
+    }
+
+    #[test]
+    fn random_taking_and_giving_never_overlaps() {
+        let (s, p) = (space(), Pool::new());
+        let total = 2000;
+        let first = s.take_fresh(Blocks(total)).unwrap();
+        p.give(&s, Run { first, blocks: Blocks(total), zero: true });
+        let mut owner = vec![0u32; first + total];
+        let mut held: Vec<Run> = Vec::new();
+        let mut seed = 12345u64;
+        let mut random = move || {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) as usize
+        };
+        for step in 1..20_000u32 {
+            if random() % 2 == 0 || held.is_empty() {
+                if let Some(run) = p.take(&s, Blocks(random() % 90 + 1)) {
+                    for o in &mut owner[run.first..run.first + run.blocks.0] {
+                        assert_eq!(*o, 0, "block handed out twice in step {step}");
+                        *o = step;
+                    }
+                    held.push(run);
+                }
+            } else {
+                let run = held.swap_remove(random() % held.len());
+                owner[run.first..run.first + run.blocks.0].fill(0);
+                p.give(&s, Run { zero: random() % 2 == 0, ..run });
+            }
+            let free = p.resident().0 + p.discarded().0;
+            assert_eq!(free + held.iter().map(|r| r.blocks.0).sum::<usize>(), total);
+        }
+        for run in held {
+            p.give(&s, run);
+        }
+        assert_eq!(p.take_merging(&s, Blocks(total)).unwrap().first, first);
+    }
+
+    #[test]
+    fn places_are_found_for_interior_addresses_only_of_used_blocks() {
+        let s = space();
+        let i = s.take_fresh(Blocks(2)).unwrap();
+        // SAFETY: below the frontier.
+        let b = unsafe { s.block(i) };
+        let c = &crate::class::CLASSES[2];
+        b.cell.set(c.cell);
+        b.reciprocal.set(c.reciprocal);
+        b.cells.set(c.cells);
+        assert!(s.place(s.address_of(i)).is_none());
+        b.set_state(State::Small);
+        let p = s.place(s.address_of(i) + 48 * 7 + 47).unwrap();
+        assert_eq!((p.cell, p.base), (7, s.address_of(i) + 48 * 7));
+        assert!(s.place(s.address_of(i) + BLOCK.0 - 1).is_none(), "the tail of a block holds no object");
+        assert!(s.place(s.base() + s.span()).is_none() && s.place(0).is_none());
+    }
+}

@@ -1,0 +1,236 @@
+//! The reserved range and its tables.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use larder_sys::memory::{self, ReserveError};
+use larder_units::{BLOCK, Blocks, Bytes};
+
+use crate::block::{Block, State};
+use crate::class;
+
+/// log2 of [`BLOCK`].
+pub const BLOCK_SHIFT: u32 = BLOCK.0.trailing_zeros();
+/// Mark tables by log2 of their bytes for each block.
+const MARK_SHIFTS: [u8; 4] = [6, 8, 9, 10];
+/// Bytes of records and marks that are reserved for each block.
+const METADATA: usize = size_of::<Block>() + (1 << 6) + (1 << 8) + (1 << 9) + (1 << 10);
+/// How much of the range is made accessible at a time; untouched pages cost nothing but a promise.
+const COMMIT_STEP: Bytes = Bytes::mib(16);
+/// The smallest range that is worth starting with.
+const SMALLEST: Bytes = Bytes::mib(16);
+
+/// One reserved address range with its block table and mark tables.
+///
+/// Sync: the addresses are written once by `reserve`, before any other thread uses the heap; `frontier` and `committed`
+/// only grow, by compare-and-swap, so that a nested allocation in a signal handler can take fresh blocks without a lock.
+pub struct Space {
+    base: AtomicUsize,
+    table: AtomicUsize,
+    marks: [AtomicUsize; 4],
+    reserved: AtomicUsize,
+    /// First block that was never handed out.
+    frontier: AtomicUsize,
+    /// Accessible bytes from `base`.
+    committed: AtomicUsize,
+}
+
+/// An object's place: its block's record, the first byte, and its cell number.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// The record of the block (of its first block).
+    pub block: &'static Block,
+    /// Address of the object.
+    pub base: usize,
+    /// Number of its cell; 0 for a large object.
+    pub cell: usize,
+}
+
+impl Space {
+    /// A space that holds nothing: no address is inside.
+    pub const fn new() -> Self {
+        Self {
+            base: AtomicUsize::new(0),
+            table: AtomicUsize::new(0),
+            marks: [const { AtomicUsize::new(0) }; 4],
+            reserved: AtomicUsize::new(0),
+            frontier: AtomicUsize::new(0),
+            committed: AtomicUsize::new(0),
+        }
+    }
+
+    /// Reserves up to `wanted` bytes for objects and what their tables need; halves its wish until the kernel agrees
+    /// (`ulimit -v`, containers). Returns what it got.
+    pub fn reserve(&self, wanted: Bytes) -> Result<Bytes, ReserveError> {
+        // Where the address space is limited, the program needs most of it for itself.
+        let mut size = memory::address_space_limit().map_or(wanted, |limit| Bytes(wanted.0.min(limit.0 / 2)));
+        loop {
+            size = Bytes((size.0 & !(BLOCK.0 * 256 - 1)).max(SMALLEST.0));
+            match self.try_reserve(size) {
+                Ok(()) => return Ok(size),
+                Err(e) if size == SMALLEST => return Err(e),
+                Err(_) => size = Bytes(size.0 / 2),
+            }
+        }
+    }
+
+    fn try_reserve(&self, size: Bytes) -> Result<(), ReserveError> {
+        let blocks = size.0 / BLOCK.0;
+        let heap = memory::reserve(size, Bytes::mib(2))?;
+        let tables = match memory::map_lazy(Bytes(blocks * METADATA)) {
+            Ok(t) => t,
+            Err(e) => {
+                // SAFETY: the reservation was just made and nobody knows of it.
+                unsafe { memory::unmap(heap.as_ptr(), size) };
+                return Err(e);
+            }
+        };
+        let mut at = tables.as_ptr().expose_provenance();
+        self.table.store(at, Ordering::Relaxed);
+        at += blocks * size_of::<Block>();
+        for (table, shift) in self.marks.iter().zip(MARK_SHIFTS) {
+            table.store(at, Ordering::Relaxed);
+            at += blocks << shift;
+        }
+        self.base.store(heap.as_ptr().expose_provenance(), Ordering::Relaxed);
+        self.reserved.store(blocks, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Address of the first block.
+    #[inline(always)]
+    pub fn base(&self) -> usize {
+        self.base.load(Ordering::Relaxed)
+    }
+
+    /// Bytes from `base` to the end of the last block that was ever handed out.
+    #[inline(always)]
+    pub fn span(&self) -> usize {
+        self.frontier.load(Ordering::Relaxed) << BLOCK_SHIFT
+    }
+
+    /// Address of the block table, for markers that keep it in a register.
+    #[inline(always)]
+    pub fn table(&self) -> usize {
+        self.table.load(Ordering::Relaxed)
+    }
+
+    /// Blocks that were ever handed out.
+    pub fn frontier(&self) -> Blocks {
+        Blocks(self.frontier.load(Ordering::Acquire))
+    }
+
+    /// Blocks that the range could hold.
+    pub fn reserved(&self) -> Blocks {
+        Blocks(self.reserved.load(Ordering::Relaxed))
+    }
+
+    /// The record of a block.
+    ///
+    /// # Safety
+    /// `index` is below `reserved`.
+    #[inline(always)]
+    pub unsafe fn block(&self, index: usize) -> &'static Block {
+        // SAFETY: the table has a record for each block of the range and is never unmapped.
+        unsafe { &*core::ptr::with_exposed_provenance::<Block>(self.table() + index * size_of::<Block>()) }
+    }
+
+    /// The index of a record of the table.
+    #[inline(always)]
+    pub fn index_of(&self, block: &Block) -> usize {
+        (core::ptr::from_ref(block).addr() - self.table()) / size_of::<Block>()
+    }
+
+    /// The address of a block.
+    #[inline(always)]
+    pub fn address_of(&self, index: usize) -> usize {
+        self.base() + (index << BLOCK_SHIFT)
+    }
+
+    /// Address of the first mark byte of a block, in the table for `shift`.
+    pub fn marks_of(&self, index: usize, shift: u8) -> usize {
+        let table = MARK_SHIFTS.iter().position(|&s| s == shift).expect("a class names one of the four tables");
+        self.marks[table].load(Ordering::Relaxed) + (index << shift)
+    }
+
+    /// Takes `n` blocks that were never used; their content is zero. Safe in a signal handler that interrupted anything.
+    pub fn take_fresh(&self, n: Blocks) -> Option<usize> {
+        let mut first = self.frontier.load(Ordering::Relaxed);
+        loop {
+            let end = first.checked_add(n.0).filter(|&e| e <= self.reserved.load(Ordering::Relaxed))?;
+            if !self.commit_to(end << BLOCK_SHIFT) {
+                return None;
+            }
+            // ORDER space.frontier: Release, with the Acquire in `frontier()`: whoever walks the table up to it sees
+            // zeroed or published records.
+            match self.frontier.compare_exchange_weak(first, end, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Some(first),
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// Makes the range accessible up to `end` bytes.
+    fn commit_to(&self, end: usize) -> bool {
+        let mut have = self.committed.load(Ordering::Relaxed);
+        while have < end {
+            let all = self.reserved.load(Ordering::Relaxed) << BLOCK_SHIFT;
+            let step = COMMIT_STEP.0.max(have / 8).next_multiple_of(COMMIT_STEP.0);
+            let goal = end.max(have + step).min(all);
+            let mut granted = None;
+            for goal in [goal, end] {
+                // Twice the same range does no harm, so two threads may race here.
+                // SAFETY: the range lies in our reservation; committing keeps content.
+                let r = unsafe {
+                    memory::commit(
+                        core::ptr::with_exposed_provenance_mut(self.base() + have),
+                        Bytes((goal - have).next_multiple_of(BLOCK.0)),
+                    )
+                };
+                if r.is_ok() {
+                    granted = Some(goal);
+                    break;
+                }
+            }
+            let Some(goal) = granted else { return false };
+            self.committed.fetch_max(goal, Ordering::Relaxed);
+            have = self.committed.load(Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Where the object that contains `address` lies, whether or not the object is allocated.
+    #[inline(always)]
+    pub fn place(&self, address: usize) -> Option<Place> {
+        let offset = address.wrapping_sub(self.base());
+        if offset >= self.span() {
+            return None;
+        }
+        // SAFETY: below the frontier.
+        let mut block = unsafe { self.block(offset >> BLOCK_SHIFT) };
+        let mut state = block.state();
+        if state == State::Tail {
+            // SAFETY: a tail's head is a block of the table.
+            block = unsafe { self.block(block.head.get() as usize) };
+            state = block.state();
+        }
+        let start = self.address_of(self.index_of(block));
+        match state {
+            State::Small => {
+                let cell = class::cell_at(address - start, block.reciprocal.get());
+                (cell < block.cells.get() as usize).then(|| Place {
+                    block,
+                    base: start + cell * block.cell.get() as usize,
+                    cell,
+                })
+            }
+            State::Large => (address < start + block.size.get()).then_some(Place { block, base: start, cell: 0 }),
+            _ => None,
+        }
+    }
+}
+
+impl Default for Space {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,83 @@
+//! What every sequence needs to know about the machine: where the thread's rseq area lies and which index to use.
+
+use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
+
+use larder_sys::membarrier;
+use larder_sys::rseq_area::{self, Index, RSEQ_CS};
+
+/// How this process associates buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Association {
+    /// By concurrency id (`mm_cid`).
+    ConcurrencyId,
+    /// By CPU number.
+    Cpu,
+    /// By thread: sequences are not available, for the reason given.
+    Thread(&'static str),
+}
+
+/// The offsets that the sequences use, all relative to the thread pointer.
+///
+/// Sync: written once by [`Ground::set_up`] before any other thread allocates, read with `Relaxed`. A thread that reads
+/// the old zero of `indices` takes the slow path, where the initialisation lock orders it.
+pub struct Ground {
+    /// Offset of `rseq_cs`.
+    pub(crate) sequence_word: AtomicIsize,
+    /// Offset of the index word.
+    pub(crate) index_word: AtomicIsize,
+    /// How many indices there are; an index that is not below sends its sequence to the slow path. Zero where sequences
+    /// are not available, which is how the fast path learns of it without a branch of its own.
+    pub(crate) indices: AtomicU32,
+}
+
+impl Ground {
+    /// A ground on which every sequence takes its slow path.
+    pub const fn new() -> Self {
+        Self { sequence_word: AtomicIsize::new(0), index_word: AtomicIsize::new(0), indices: AtomicU32::new(0) }
+    }
+
+    /// Finds out what the machine offers. `indices` is the number of possible CPUs.
+    ///
+    /// Sequences are used only where membarrier can abort them on other CPUs as well (kernel 5.10): without that, a
+    /// stop could not close a buffer under a thread that it does not know.
+    pub fn set_up(&self, indices: usize) -> Association {
+        let barriers = membarrier::register();
+        let area = match rseq_area::find() {
+            Ok(area) if barriers.rseq => area,
+            Ok(_) => return Association::Thread("membarrier cannot abort sequences (kernel 5.10 or later can)"),
+            Err(why) => return Association::Thread(why),
+        };
+        self.sequence_word.store(area.offset + RSEQ_CS, Ordering::Relaxed);
+        self.index_word.store(area.index_offset(), Ordering::Relaxed);
+        self.indices.store(indices as u32, Ordering::Relaxed);
+        match area.index {
+            Index::MmCid => Association::ConcurrencyId,
+            Index::CpuId => Association::Cpu,
+        }
+    }
+
+    /// How many indices there are; zero where sequences are not available.
+    #[inline(always)]
+    pub fn indices(&self) -> u32 {
+        // Relaxed: see `Sync` on the struct.
+        self.indices.load(Ordering::Relaxed)
+    }
+
+    /// The calling thread's present index: a hint, stale as soon as it is read.
+    pub fn current_index(&self) -> Option<usize> {
+        let n = self.indices();
+        if n == 0 {
+            return None;
+        }
+        let at = larder_sys::thread::thread_pointer().wrapping_offset(self.index_word.load(Ordering::Relaxed));
+        // SAFETY: the offset was found to be inside the registered area, which every thread has at the same offset.
+        let index = unsafe { at.cast::<u32>().read_volatile() };
+        (index < n).then_some(index as usize)
+    }
+}
+
+impl Default for Ground {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,223 @@
+//! The one-shot sequences: bump a pair (frontier, limit), and replace a pair.
+//!
+//! Each index owns a slab of [`SLAB`] bytes; a slot is a 16-byte pair of words at the same offset in each slab.
+//!
+//! | word | content | written by |
+//! |---|---|---|
+//! | 0 | frontier: next free address | `bump` (commit), `replace` |
+//! | 1 | limit: one past the last address; 0 when closed | `replace`, and by the collector, which closes with a plain store |
+//!
+//! Both sequences follow the kernel's rules: no call, no stack, no system call; one committing store, last; the
+//! signature just before the abort handler; the index is read inside; the handler starts over and so arms again.
+//! The collector closes a slot by storing 0 to its limit and then aborts every running sequence (membarrier): a
+//! sequence that began before cannot commit after, and one that begins later sees the closed limit.
+
+use core::arch::asm;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::ground::Ground;
+
+/// log2 of [`SLAB`].
+pub const SLAB_SHIFT: u32 = 14;
+/// Bytes between the slabs of two indices.
+pub const SLAB: usize = 1 << SLAB_SHIFT;
+
+/// The frontier and the limit of one buffer.
+///
+/// Sync: `bump` and `replace` on the owning index; the collector in a stopped world, after it closed the slot and
+/// aborted all sequences.
+#[repr(C, align(16))]
+pub struct Slot {
+    /// The next free address.
+    pub frontier: AtomicUsize,
+    /// One past the last free address; 0 when the slot is closed or was never filled.
+    pub limit: AtomicUsize,
+}
+
+const _: () = assert!(size_of::<Slot>() == 16);
+
+/// Takes `bytes` from the current index's buffer: returns the old frontier, or 0 when the rest is too small, the slot
+/// is closed, or sequences are not available.
+///
+/// `slot` is the address of the slot in the slab of index 0. The object's base is in a register when the commit
+/// makes it the caller's, so a conservative scan of a thread stopped right after finds it.
+///
+/// # Safety
+/// `slot` is the address of a slot in the first of as many consecutive slabs as `ground` has indices.
+#[inline(always)]
+pub unsafe fn bump(ground: &Ground, slot: usize, bytes: usize) -> usize {
+    let result: usize;
+    // SAFETY: the sequence writes `rseq_cs` of this thread's own area, and one word of the slot that the caller vouches
+    // for; the kernel guarantees that nobody else ran on this index between the index's reading and the commit.
+    unsafe {
+        asm!(
+            "2:",
+            "lea {t}, [rip + 77f]",
+            "mov qword ptr fs:[{arm}], {t}",
+            "3:",
+            "mov {t:e}, dword ptr fs:[{index}]",
+            "cmp {t:e}, {indices:e}",
+            "jae 6f",
+            "shl {t}, {shift}",
+            "mov {result}, qword ptr [{slot} + {t}]",
+            "lea {next}, [{result} + {bytes}]",
+            "cmp {next}, qword ptr [{slot} + {t} + 8]",
+            "ja 6f",
+            "mov qword ptr [{slot} + {t}], {next}",
+            "4:",
+            ".pushsection __rseq_failure, \"ax\"",
+            ".byte 0x0f, 0xb9, 0x3d",
+            ".long 0x53053053",
+            "5:",
+            "jmp 2b",
+            "6:",
+            "xor {result:e}, {result:e}",
+            "jmp 4b",
+            ".popsection",
+            ".pushsection __rseq_cs, \"aw\"",
+            ".balign 32",
+            "77:",
+            ".long 0, 0",
+            ".quad 3b, 4b - 3b, 5b",
+            ".popsection",
+            ".pushsection __rseq_cs_ptr_array, \"aw\"",
+            ".quad 77b",
+            ".popsection",
+            t = out(reg) _,
+            next = out(reg) _,
+            result = out(reg) result,
+            slot = in(reg) slot,
+            bytes = in(reg) bytes,
+            arm = in(reg) ground.sequence_word.load(Ordering::Relaxed),
+            index = in(reg) ground.index_word.load(Ordering::Relaxed),
+            indices = in(reg) ground.indices.load(Ordering::Relaxed),
+            shift = const SLAB_SHIFT,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// Replaces the current index's pair with `new` if it is `expected`; true when it did.
+///
+/// The commit is one `cmpxchg16b` without a lock prefix: a single instruction cannot be interrupted half-way, and no
+/// other CPU uses this index meanwhile (the paper needed a 32-bit address space to store both words at once).
+///
+/// # Safety
+/// As for [`bump`].
+pub unsafe fn replace(ground: &Ground, slot: usize, expected: [usize; 2], new: [usize; 2]) -> bool {
+    let done: u8;
+    // SAFETY: as in `bump`; rbx, which the compiler reserves, is exchanged in and out again outside the sequence.
+    // The pair is 16-byte aligned because slots are.
+    unsafe {
+        asm!(
+            "xchg rbx, rsi",
+            "mov r10, rax",
+            "mov r11, rdx",
+            "2:",
+            "mov rax, r10",
+            "mov rdx, r11",
+            "lea rdi, [rip + 77f]",
+            "mov qword ptr fs:[r8], rdi",
+            "3:",
+            "mov edi, dword ptr fs:[r9]",
+            "cmp edi, {indices:e}",
+            "jae 6f",
+            "shl rdi, {shift}",
+            "add rdi, {slot}",
+            "cmpxchg16b xmmword ptr [rdi]",
+            "4:",
+            "sete {done}",
+            "9:",
+            "xchg rbx, rsi",
+            ".pushsection __rseq_failure, \"ax\"",
+            ".byte 0x0f, 0xb9, 0x3d",
+            ".long 0x53053053",
+            "5:",
+            "jmp 2b",
+            "6:",
+            "xor {done}, {done}",
+            "jmp 9b",
+            ".popsection",
+            ".pushsection __rseq_cs, \"aw\"",
+            ".balign 32",
+            "77:",
+            ".long 0, 0",
+            ".quad 3b, 4b - 3b, 5b",
+            ".popsection",
+            ".pushsection __rseq_cs_ptr_array, \"aw\"",
+            ".quad 77b",
+            ".popsection",
+            slot = in(reg) slot,
+            indices = in(reg) ground.indices.load(Ordering::Relaxed),
+            in("r8") ground.sequence_word.load(Ordering::Relaxed),
+            in("r9") ground.index_word.load(Ordering::Relaxed),
+            inout("rsi") new[0] => _,
+            in("rcx") new[1],
+            inout("rax") expected[0] => _,
+            inout("rdx") expected[1] => _,
+            out("r10") _,
+            out("r11") _,
+            out("rdi") _,
+            done = out(reg_byte) done,
+            shift = const SLAB_SHIFT,
+            options(nostack),
+        );
+    }
+    done != 0
+}
+
+/// Takes `bytes` from a buffer that belongs to the calling thread: the same as [`bump`] where sequences are not
+/// available. `xadd` (one instruction, so no signal handler can come between) commits first and is checked after; a
+/// frontier beyond the limit means that nothing was taken. A stop between the two closes the slot, so the check fails
+/// and the cell stays with its block.
+///
+/// # Safety
+/// `slot` is used by the calling thread and its signal handlers only, or by the collector while it is stopped.
+#[inline(always)]
+pub unsafe fn bump_own(slot: &Slot, bytes: usize) -> usize {
+    let mut frontier = bytes;
+    // SAFETY: one instruction on a word that the caller owns.
+    unsafe {
+        asm!("xadd qword ptr [{at}], {v}", at = in(reg) slot.frontier.as_ptr(), v = inout(reg) frontier, options(nostack));
+    }
+    // Relaxed: own thread, or ordered by the stop.
+    if frontier + bytes <= slot.limit.load(Ordering::Relaxed) { frontier } else { 0 }
+}
+
+/// Fills a slot that belongs to the calling thread. A handler that comes between sees a closed slot.
+pub fn replace_own(slot: &Slot, new: [usize; 2]) {
+    slot.limit.store(0, Ordering::Relaxed);
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
+    slot.frontier.store(new[0], Ordering::Relaxed);
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
+    slot.limit.store(new[1], Ordering::Relaxed);
+}
+
+/// One sequence's descriptor, as the kernel reads it.
+#[repr(C, align(32))]
+pub struct Descriptor {
+    version: u32,
+    flags: u32,
+    /// First instruction of the sequence.
+    pub start: usize,
+    /// Length in bytes, the commit included.
+    pub length: usize,
+    /// Where an aborted sequence goes on.
+    pub abort: usize,
+}
+
+/// Every sequence in this object, in no order: for tests, linters and debuggers.
+pub fn descriptors() -> &'static [&'static Descriptor] {
+    unsafe extern "C" {
+        #[link_name = "__start___rseq_cs_ptr_array"]
+        static START: [&'static Descriptor; 0];
+        #[link_name = "__stop___rseq_cs_ptr_array"]
+        static STOP: [&'static Descriptor; 0];
+    }
+    // SAFETY: the linker puts the two symbols around the section, which holds only pointers to descriptors.
+    unsafe {
+        let (start, stop) = ((&raw const START).cast::<&Descriptor>(), (&raw const STOP).cast::<&Descriptor>());
+        core::slice::from_raw_parts(start, stop.offset_from(start) as usize)
+    }
+}
