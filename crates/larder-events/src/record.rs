@@ -1,0 +1,144 @@
+//! What is recorded about one cycle.
+
+use core::mem::{size_of, transmute};
+
+use larder_units::{Bytes, Nanos};
+
+use crate::ring::{RECORD_BYTES, RECORD_WORDS};
+
+/// Why a cycle was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Cause {
+    /// Enough was allocated since the last cycle.
+    Budget = 0,
+    /// The program asked for it.
+    Explicit = 1,
+    /// A test mode collects at every Nth refill.
+    Stress = 2,
+    /// The heap reached its maximum size.
+    MaxHeap = 3,
+    /// The heap would otherwise have grown, or the kernel gave no more memory.
+    Expand = 4,
+    /// The program is about to end.
+    Shutdown = 5,
+}
+
+impl Cause {
+    /// Every cause.
+    pub const ALL: [Cause; 6] =
+        [Cause::Budget, Cause::Explicit, Cause::Stress, Cause::MaxHeap, Cause::Expand, Cause::Shutdown];
+
+    /// The name in logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cause::Budget => "budget",
+            Cause::Explicit => "explicit",
+            Cause::Stress => "stress",
+            Cause::MaxHeap => "max_heap",
+            Cause::Expand => "expand",
+            Cause::Shutdown => "shutdown",
+        }
+    }
+}
+
+/// One cycle.
+///
+/// Every bit pattern is a valid record, since a reader takes it from memory that another process wrote; there is no
+/// padding. Fields that a writer does not know are zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct CycleRecord {
+    /// Number of the cycle in its process, counted from 1.
+    pub number: u64,
+    /// The [`Cause`] as a number; [`CycleRecord::cause`] reads it.
+    pub cause_code: u32,
+    /// Markers that took part, the collecting thread included.
+    pub markers: u32,
+    /// When the stop was requested, on the monotonic clock.
+    pub start: Nanos,
+    /// From the request until every thread had stopped.
+    pub time_to_stop: Nanos,
+    /// From the first root until no work was left.
+    pub mark: Nanos,
+    /// From the request until the threads were resumed: what a running thread sees.
+    pub pause: Nanos,
+    /// From the request until the work after the resume was done.
+    pub total: Nanos,
+    /// Threads stopped by a signal.
+    pub threads: u32,
+    /// Threads that were in a blocking region and were left alone.
+    pub threads_blocked: u32,
+    /// Stacks, registers, data segments and registered ranges that were scanned.
+    pub roots: Bytes,
+    /// Found live.
+    pub live: Bytes,
+    /// Held from the kernel after the cycle.
+    pub heap: Bytes,
+    /// Handed out since the last cycle.
+    pub allocated: Bytes,
+    /// Taken back unused from buffers at this stop.
+    pub buffer_waste: Bytes,
+    /// Given back to the kernel by this cycle.
+    pub returned: Bytes,
+    /// Objects marked.
+    pub marked_objects: u64,
+    /// Finalizers queued.
+    pub finalizable: u64,
+    /// Disappearing links cleared.
+    pub links_cleared: u64,
+    /// Zero; for fields to come.
+    pub reserved: [u64; 15],
+}
+
+const _: () = assert!(size_of::<CycleRecord>() == RECORD_BYTES);
+// `Bytes` holds a `usize`, which the format fixes at eight bytes.
+const _: () = assert!(size_of::<usize>() == 8);
+
+impl CycleRecord {
+    /// A record with everything unknown but its number and cause.
+    pub fn new(number: u64, cause: Cause) -> Self {
+        CycleRecord { number, cause_code: cause as u32, ..Default::default() }
+    }
+
+    /// The cause, or `None` where a newer writer had one that this reader does not know.
+    pub fn cause(&self) -> Option<Cause> {
+        Cause::ALL.into_iter().find(|cause| *cause as u32 == self.cause_code)
+    }
+
+    pub(crate) fn to_words(self) -> [u64; RECORD_WORDS] {
+        // SAFETY: both types have RECORD_BYTES bytes (asserted above), and the record consists of integers without
+        // padding, so that every byte is initialised.
+        unsafe { transmute(self) }
+    }
+
+    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "only the reader needs it"))]
+    pub(crate) fn from_words(words: [u64; RECORD_WORDS]) -> Self {
+        // SAFETY: both types have RECORD_BYTES bytes, and every bit pattern is a valid record.
+        unsafe { transmute(words) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_back() {
+        let mut record = CycleRecord::new(7, Cause::Expand);
+        record.threads_blocked = 3;
+        record.links_cleared = 9;
+        record.reserved[14] = 5;
+        assert_eq!(CycleRecord::from_words(record.to_words()), record);
+        assert_eq!(record.to_words()[0], 7);
+        assert_eq!(record.to_words()[RECORD_WORDS - 1], 5);
+    }
+
+    #[test]
+    fn a_cause_from_a_newer_writer_is_unknown() {
+        let mut record = CycleRecord::new(1, Cause::Shutdown);
+        assert_eq!(record.cause(), Some(Cause::Shutdown));
+        record.cause_code = 77;
+        assert_eq!(record.cause(), None);
+    }
+}

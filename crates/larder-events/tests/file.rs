@@ -1,0 +1,217 @@
+//! A writer and a reader over one file: following, lapping, and damaged files.
+#![cfg(feature = "std")]
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use larder_events::{
+    CAPACITY, Cause, Counter, CycleRecord, FILE_BYTES, Identity, IndexKind, OpenError, Reader, Writer, event_path,
+};
+use larder_units::{Bytes, Nanos};
+
+/// A new file in a folder of its own, mapped for writing; both go away with it.
+struct Mapped {
+    folder: PathBuf,
+    path: PathBuf,
+    file: File,
+    base: *mut u8,
+}
+
+impl Mapped {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let unique = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("larder-events-test-{}-{unique}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut space = [0; 4096];
+        let path = event_path(folder.as_os_str().as_encoded_bytes(), std::process::id(), 0, &mut space).unwrap();
+        let path = PathBuf::from(path.to_str().unwrap());
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        file.set_len(FILE_BYTES as u64).unwrap();
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping overlaps nothing.
+        let base =
+            unsafe { libc::mmap(std::ptr::null_mut(), FILE_BYTES, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        assert_ne!(base, libc::MAP_FAILED);
+        Mapped { folder, path, file, base: base.cast() }
+    }
+
+    fn writer(&self) -> Writer {
+        // SAFETY: zeroed file memory of FILE_BYTES bytes, mapped until `self` is dropped, after the writer.
+        let writer = unsafe { Writer::new(self.base) };
+        writer.initialise(Identity {
+            pid: 77,
+            index: IndexKind::ConcurrencyId,
+            start_monotonic: Nanos(5),
+            start_realtime: Nanos(6),
+            program: b"a program whose name is longer than the sixty-three bytes that a header keeps",
+        });
+        writer
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: ours, and every writer over it is gone.
+        unsafe { libc::munmap(self.base.cast(), FILE_BYTES) };
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A record in which every field follows from its number, so that a mixture of two shows.
+fn record(number: u64) -> CycleRecord {
+    let mut record = CycleRecord::new(number, Cause::ALL[number as usize % Cause::ALL.len()]);
+    record.start = Nanos(number.wrapping_mul(3));
+    record.pause = Nanos(number.wrapping_mul(5));
+    record.live = Bytes(number as usize * 7);
+    record.links_cleared = number;
+    record.reserved = [number; 15];
+    record
+}
+
+fn open_error(path: &Path) -> OpenError {
+    Reader::open(path).expect_err("the file is damaged")
+}
+
+#[test]
+fn header_and_counters_arrive() {
+    let mapped = Mapped::new();
+    let writer = mapped.writer();
+    writer.counter(Counter::Refills).fetch_add(3, Ordering::Relaxed);
+    let reader = Reader::open(&mapped.path).unwrap();
+    assert_eq!(reader.header().pid, 77);
+    assert_eq!(reader.header().start_realtime, Nanos(6));
+    assert_eq!(reader.index_kind(), IndexKind::ConcurrencyId);
+    assert_eq!(reader.program(), "a program whose name is longer than the sixty-three bytes that ");
+    assert_eq!(reader.counter(Counter::Refills), 3);
+    assert_eq!(reader.cycles_since(0), Default::default());
+    assert_eq!(reader.cycles_since(9).next, 9);
+}
+
+#[test]
+fn a_reader_follows_a_writer() {
+    let mapped = Mapped::new();
+    let writer = mapped.writer();
+    let reader = Reader::open(&mapped.path).unwrap();
+    writer.publish(&record(0));
+    writer.publish(&record(1));
+    let found = reader.cycles_since(0);
+    assert_eq!((found.records, found.missed, found.next), (vec![record(0), record(1)], 0, 2));
+    writer.publish(&record(2));
+    assert_eq!(reader.cycles_since(2).records, [record(2)]);
+}
+
+#[test]
+fn a_lapped_reader_says_how_many_it_missed() {
+    let mapped = Mapped::new();
+    let writer = mapped.writer();
+    let reader = Reader::open(&mapped.path).unwrap();
+    let total = 2 * CAPACITY as u64 + 10;
+    for number in 0..total {
+        writer.publish(&record(number));
+    }
+    let found = reader.cycles_since(3);
+    assert_eq!(found.next, total);
+    // The place of the oldest one might be about to be written, so it does not count as there.
+    assert_eq!(found.records.len(), CAPACITY - 1);
+    assert_eq!(found.missed, total - 3 - (CAPACITY as u64 - 1));
+    assert_eq!(found.records[0], record(total - CAPACITY as u64 + 1));
+    assert_eq!(found.records.last(), Some(&record(total - 1)));
+}
+
+#[test]
+fn a_reader_beside_a_writer_sees_each_record_whole_or_counts_it_missed() {
+    let mapped = Mapped::new();
+    let writer = mapped.writer();
+    let reader = Reader::open(&mapped.path).unwrap();
+    let total = 6 * CAPACITY as u64;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..total {
+                writer.publish(&record(number));
+            }
+        });
+        let (mut next, mut seen, mut missed) = (0, 0, 0);
+        while next < total {
+            let found = reader.cycles_since(next);
+            let first = next + found.missed;
+            for (place, cycle) in found.records.iter().enumerate() {
+                assert_eq!(*cycle, record(first + place as u64));
+            }
+            assert_eq!(found.next, first + found.records.len() as u64);
+            seen += found.records.len() as u64;
+            missed += found.missed;
+            next = found.next;
+        }
+        assert_eq!(seen + missed, total);
+    });
+}
+
+#[test]
+fn a_second_initialisation_changes_nothing() {
+    let mapped = Mapped::new();
+    let writer = mapped.writer();
+    writer.initialise(Identity {
+        pid: 1,
+        index: IndexKind::Thread,
+        start_monotonic: Nanos(0),
+        start_realtime: Nanos(0),
+        program: b"other",
+    });
+    assert_eq!(Reader::open(&mapped.path).unwrap().header().pid, 77);
+}
+
+#[test]
+fn each_kind_of_damage_has_its_own_error() {
+    let mapped = Mapped::new();
+    assert!(matches!(open_error(&mapped.path), OpenError::NotReady(_)));
+    let _writer = mapped.writer();
+    let damage = |offset: u64, bytes: &[u8]| {
+        let mut before = vec![0; bytes.len()];
+        mapped.file.read_exact_at(&mut before, offset).unwrap();
+        mapped.file.write_all_at(bytes, offset).unwrap();
+        let error = open_error(&mapped.path);
+        mapped.file.write_all_at(&before, offset).unwrap();
+        error
+    };
+    assert!(matches!(damage(0, b"NOTLARDR"), OpenError::Magic(..)));
+    assert!(matches!(damage(8, &9u32.to_le_bytes()), OpenError::Version(_, 9)));
+    assert!(matches!(damage(12, &1u32.to_le_bytes()), OpenError::Layout(_, _, 1)));
+    assert!(matches!(damage(16, &1u32.to_le_bytes()), OpenError::Layout(_, _, 1)));
+    assert!(matches!(damage(20, &0u32.to_le_bytes()), OpenError::Layout(_, _, 0)));
+    assert!(matches!(damage(28, &8u32.to_le_bytes()), OpenError::Layout(_, _, 8)));
+    let message = damage(8, &9u32.to_le_bytes()).to_string();
+    assert!(message.contains("version 9") && message.contains(mapped.path.to_str().unwrap()), "{message}");
+    Reader::open(&mapped.path).expect("the damage was undone");
+
+    assert!(matches!(open_error(&mapped.folder.join("missing.larder")), OpenError::Io(..)));
+    assert!(matches!(open_error(&mapped.folder), OpenError::Io(..) | OpenError::Size(..)));
+}
+
+#[test]
+fn a_damaged_count_is_bounded_by_the_ring() {
+    let mapped = Mapped::new();
+    let _writer = mapped.writer();
+    let reader = Reader::open(&mapped.path).unwrap();
+    mapped.file.write_all_at(&u64::MAX.to_le_bytes(), 128).unwrap();
+    let found = reader.cycles_since(0);
+    assert_eq!(found.records.len() as u64 + found.missed, u64::MAX);
+    assert!(found.records.len() <= CAPACITY);
+}
+
+#[test]
+fn a_file_cut_off_under_its_reader_reads_as_empty() {
+    let mapped = Mapped::new();
+    let writer = mapped.writer();
+    writer.publish(&record(0));
+    let reader = Reader::open(&mapped.path).unwrap();
+    mapped.file.set_len(100).unwrap();
+    assert_eq!(reader.cycles_since(0).records, []);
+    assert_eq!(reader.cycles_written(), 0);
+    assert_eq!(reader.counter(Counter::Refills), 0);
+    assert!(matches!(open_error(&mapped.path), OpenError::Size(_, 100)));
+}

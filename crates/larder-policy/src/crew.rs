@@ -1,0 +1,54 @@
+//! How many threads mark.
+
+use larder_units::Bytes;
+
+/// What the number of markers depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct CrewFacts {
+    /// CPUs that the process can really use: affinity mask cut by the cgroup quota.
+    pub usable_cpus: usize,
+    /// What the client asked for (`GC_MARKERS`, `GC_NPROCS`, `GC_set_markers_count`), if it did.
+    pub asked: Option<usize>,
+    /// Bytes that the last cycle traced, roots included.
+    pub traced: Bytes,
+}
+
+/// Work for one marker: about half a millisecond. Waking a thread costs a tenth of that, and on a machine that is busy
+/// with other things much more; libgc wakes all its markers for every cycle, which its users measure as loss.
+const WORTH_A_MARKER: Bytes = Bytes::mib(1);
+
+/// The most markers that any heap of this process will have.
+pub fn most_markers(facts: CrewFacts) -> usize {
+    // More than 16 share one memory bus; beyond, the work lists' stealing costs more than it brings (untried here).
+    facts.asked.unwrap_or(facts.usable_cpus).clamp(1, 16)
+}
+
+/// Markers for the next cycle.
+pub fn markers(facts: CrewFacts) -> usize {
+    (facts.traced.0 / WORTH_A_MARKER.0).clamp(1, most_markers(facts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_heaps_have_one_marker_and_quotas_count() {
+        let table = [
+            // cpus, asked, traced MiB -> markers
+            (8, None, 0, 1),
+            (8, None, 1, 1),
+            (8, None, 3, 3),
+            (8, None, 1000, 8),
+            (2, None, 1000, 2),
+            (8, Some(1), 1000, 1),
+            (2, Some(4), 1000, 4),
+            (8, Some(4), 0, 1),
+            (256, None, 100_000, 16),
+        ];
+        for (usable_cpus, asked, traced, expected) in table {
+            let facts = CrewFacts { usable_cpus, asked, traced: Bytes::mib(traced) };
+            assert_eq!(markers(facts), expected, "{facts:?}");
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Decisions as pure functions: facts in, decision out. No clock, no global, no atomics, no `unsafe`.
+
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+pub mod crew;
+pub mod pacing;

@@ -1,0 +1,95 @@
+//! When to collect, and what memory to keep.
+
+use larder_units::Bytes;
+
+/// What is known about the heap after a cycle.
+#[derive(Clone, Copy, Debug)]
+pub struct HeapFacts {
+    /// Bytes that the last cycle found live; 0 before the first.
+    pub live: Bytes,
+    /// Bytes of roots that every cycle scans: static data and stacks.
+    pub roots: Bytes,
+    /// libgc's `free_space_divisor`: larger means less memory and more cycles. 3 by default.
+    pub free_space_divisor: usize,
+    /// Heap size that the client asked for at the start or by `GC_expand_hp`.
+    pub initial: Bytes,
+    /// Largest heap that the client allows; 0 for none.
+    pub max: Bytes,
+}
+
+/// Least allocation between two cycles.
+///
+/// 8 MiB: a cycle over a small heap costs about a tenth of a millisecond, mostly to stop threads and to scan static data,
+/// so this bounds collection to a few percent of the time that 8 MiB of small objects take to allocate, and stays well
+/// inside a second-level plus third-level cache. libgc collects such heaps every few hundred kilobytes.
+pub const LEAST_BUDGET: Bytes = Bytes::mib(8);
+
+/// The smallest step when a maximum leaves hardly any room: more would be no limit, less would be no progress.
+const LEAST_STEP: Bytes = Bytes(256 * 1024);
+
+/// Bytes that may be allocated until the next cycle begins.
+///
+/// The rule is libgc's: with divisor `d` a collection is due after allocating `2 / d` of what must be traced (live data,
+/// and the roots, which cost as much to scan), so that tracing costs a constant factor per allocated byte.
+pub fn budget(facts: HeapFacts) -> Bytes {
+    let traced = facts.live.0 + facts.roots.0;
+    let share = traced.saturating_mul(2) / facts.free_space_divisor.max(1);
+    let wanted = share.max(LEAST_BUDGET.0).max(facts.initial.0.saturating_sub(facts.live.0));
+    if facts.max.0 == 0 {
+        return Bytes(wanted);
+    }
+    // Blocks that hold few survivors take room as well: count on an eighth.
+    let room = facts.max.0.saturating_sub(facts.live.0 + facts.live.0 / 8);
+    Bytes(wanted.min((room / 2).max(LEAST_STEP.0)))
+}
+
+/// Free memory to keep behind the pool after a cycle; the rest goes back to the kernel.
+///
+/// The next budget will be wanted soon; half as much again is slack for blocks that fill unevenly.
+pub fn resident_to_keep(budget: Bytes) -> Bytes {
+    Bytes(budget.0 + budget.0 / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING: HeapFacts =
+        HeapFacts { live: Bytes(0), roots: Bytes(0), free_space_divisor: 3, initial: Bytes(0), max: Bytes(0) };
+
+    #[test]
+    fn budgets() {
+        let mib = Bytes::mib;
+        let table = [
+            // live, roots, divisor, initial, max -> budget
+            (0, 0, 3, 0, 0, LEAST_BUDGET),
+            (1, 0, 3, 0, 0, LEAST_BUDGET),
+            (300, 0, 3, 0, 0, mib(200)),
+            (290, 10, 3, 0, 0, mib(200)),
+            (300, 0, 1, 0, 0, mib(600)),
+            (300, 0, 12, 0, 0, mib(50)),
+            (0, 0, 3, 384, 0, mib(384)),
+            (100, 0, 3, 384, 0, mib(284)),
+            (0, 0, 3, 0, 8, mib(4)),
+            (64, 0, 3, 0, 64, LEAST_STEP),
+            (300, 0, 0, 0, 0, mib(600)),
+        ];
+        for (live, roots, d, initial, max, expected) in table {
+            let facts = HeapFacts {
+                live: mib(live),
+                roots: mib(roots),
+                free_space_divisor: d,
+                initial: mib(initial),
+                max: mib(max),
+            };
+            assert_eq!(budget(facts), expected, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn a_budget_never_overflows_and_is_never_zero() {
+        let huge = HeapFacts { live: Bytes(usize::MAX / 2), ..NOTHING };
+        assert!(budget(huge).0 > 0);
+        assert!(budget(HeapFacts { max: Bytes(1), ..NOTHING }).0 > 0);
+    }
+}
