@@ -1,0 +1,334 @@
+//! Reads the events of every process under a program while they run.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use hdrhistogram::Histogram;
+use larder_events::{Cause, Counter, CycleRecord, FILE_SUFFIX, IndexKind, OpenError, Reader};
+use larder_units::{Bytes, Nanos};
+use serde_json::json;
+
+use crate::exit::Failure;
+
+/// Digits that a histogram keeps: percentiles are right to one part in a thousand.
+const DIGITS: u8 = 3;
+/// Longer times count as this long in percentiles; a histogram grows with its range.
+const A_DAY_NS: u64 = 86_400_000_000_000;
+/// Files that stay open for processes that seem to have ended. Beyond, the tool closes them, since its own number of open files is limited;
+/// below it does not, since a process in another pid namespace only seems to have ended.
+const OPEN_FILES: usize = 256;
+
+/// The file of `--log`.
+pub struct Log {
+    path: PathBuf,
+    file: BufWriter<File>,
+    failure: Option<std::io::Error>,
+}
+
+impl Log {
+    /// Creates or empties the file.
+    pub fn create(path: &Path) -> Result<Self, Failure> {
+        let file = File::create(path)
+            .map_err(|error| Failure::tool(format!("the log {} cannot be written: {error}", path.display())))?;
+        Ok(Log { path: path.to_owned(), file: BufWriter::new(file), failure: None })
+    }
+
+    fn line(&mut self, line: &serde_json::Value) {
+        if self.failure.is_none()
+            && let Err(error) = writeln!(self.file, "{line}")
+        {
+            self.failure = Some(error);
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.failure.is_none()
+            && let Err(error) = self.file.flush()
+        {
+            self.failure = Some(error);
+        }
+    }
+}
+
+/// Times of many cycles: percentiles and the exact longest one.
+#[derive(Clone)]
+pub struct Times {
+    histogram: Histogram<u32>,
+    longest: Nanos,
+}
+
+impl Times {
+    fn new() -> Self {
+        let mut histogram = Histogram::new(DIGITS).expect("three digits are allowed");
+        histogram.auto(true);
+        Times { histogram, longest: Nanos::default() }
+    }
+
+    fn record(&mut self, time: Nanos) {
+        self.histogram.record(time.0.min(A_DAY_NS)).expect("the histogram grows");
+        self.longest = self.longest.max(time);
+    }
+
+    /// Takes in the times of another process.
+    pub fn add(&mut self, other: &Times) {
+        self.histogram.add(&other.histogram).expect("the histogram grows");
+        self.longest = self.longest.max(other.longest);
+    }
+
+    /// The time that `percent` of the cycles did not exceed.
+    pub fn percentile(&self, percent: f64) -> Nanos {
+        Nanos(self.histogram.value_at_percentile(percent)).min(self.longest)
+    }
+
+    /// The longest one.
+    pub fn longest(&self) -> Nanos {
+        self.longest
+    }
+}
+
+/// What one process did with the heap.
+#[derive(Clone)]
+pub struct ProcessSummary {
+    /// In the process's own pid namespace.
+    pub pid: u32,
+    /// Its program's name.
+    pub program: String,
+    /// How its buffers were chosen.
+    pub index: IndexKind,
+    /// Cycles, those that were missed included.
+    pub cycles: u64,
+    /// Cycles by cause, in the order of [`Cause::ALL`].
+    pub by_cause: [u64; Cause::ALL.len()],
+    /// Cycles that were overwritten before they could be read.
+    pub missed: u64,
+    /// What running threads saw.
+    pub pauses: Times,
+    /// From the request until all had stopped.
+    pub stops: Times,
+    /// From the start of the heap until the last sign of life.
+    pub ran: Nanos,
+    /// Handed out.
+    pub allocated: Bytes,
+    /// Live at the last cycle.
+    pub live: Bytes,
+    /// The heap at the last cycle, or at the end where there was no cycle.
+    pub heap: Bytes,
+    /// Taken back unused from buffers, over all cycles.
+    pub buffer_waste: Bytes,
+    /// Given back to the kernel, over all cycles.
+    pub returned: Bytes,
+}
+
+struct Process {
+    /// `None` once the process has ended and its file was closed.
+    reader: Option<Reader>,
+    start_monotonic: Nanos,
+    start_realtime: Nanos,
+    next: u64,
+    /// Sums over the records that were read.
+    sums: ProcessSummary,
+    /// The last moment at which the process was seen, on the monotonic clock.
+    seen: Nanos,
+}
+
+/// Follows all events files of one folder.
+pub struct Follower<'a> {
+    folder: PathBuf,
+    log: Option<&'a mut Log>,
+    /// Files that were opened, or can never be.
+    known: HashSet<PathBuf>,
+    processes: Vec<Process>,
+}
+
+impl<'a> Follower<'a> {
+    /// Nothing is read yet.
+    pub fn new(folder: &Path, log: Option<&'a mut Log>) -> Self {
+        Follower { folder: folder.to_owned(), log, known: HashSet::new(), processes: Vec::new() }
+    }
+
+    /// Reads what is new.
+    pub fn look(&mut self) {
+        // Many files at once come in bunches, so that those of processes that ended are closed in between.
+        while self.open_new_files() == OPEN_FILES {
+            self.read_open_files();
+        }
+        self.read_open_files();
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
+    }
+
+    fn read_open_files(&mut self) {
+        let mut open = self.processes.iter().filter(|process| process.reader.is_some()).count();
+        for process in &mut self.processes {
+            let ended = !process.is_running();
+            process.look(self.log.as_deref_mut());
+            if ended && open > OPEN_FILES && process.reader.is_some() {
+                process.close();
+                open -= 1;
+            }
+        }
+    }
+
+    /// Opens at most [`OPEN_FILES`] files that were not known, and says how many.
+    fn open_new_files(&mut self) -> usize {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return 0 };
+        let mut opened = 0;
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let is_events = path.as_os_str().as_encoded_bytes().ends_with(FILE_SUFFIX.as_bytes());
+            if !is_events || self.known.contains(&path) {
+                continue;
+            }
+            match Reader::open(&path) {
+                Ok(reader) => {
+                    self.known.insert(path);
+                    self.processes.push(Process::new(reader));
+                    opened += 1;
+                    if opened == OPEN_FILES {
+                        break;
+                    }
+                }
+                Err(OpenError::NotReady(_)) => {}
+                Err(error) => {
+                    eprintln!("larder: {error}");
+                    self.known.insert(path);
+                }
+            }
+        }
+        opened
+    }
+
+    /// The sums, by the time at which the processes started.
+    pub fn finish(mut self) -> Vec<ProcessSummary> {
+        if let Some(log) = &mut self.log
+            && let Some(error) = log.failure.take()
+        {
+            // The program's own end matters more than the log, so this is said and not returned.
+            eprintln!("larder: the log {} is not complete: {error}", log.path.display());
+        }
+        self.processes.sort_by_key(|process| process.start_monotonic);
+        self.processes.into_iter().map(Process::finish).collect()
+    }
+}
+
+impl Process {
+    fn new(reader: Reader) -> Self {
+        let sums = ProcessSummary {
+            pid: reader.header().pid,
+            program: reader.program(),
+            index: reader.index_kind(),
+            cycles: 0,
+            by_cause: [0; Cause::ALL.len()],
+            missed: 0,
+            pauses: Times::new(),
+            stops: Times::new(),
+            ran: Nanos::default(),
+            allocated: Bytes::ZERO,
+            live: Bytes::ZERO,
+            heap: Bytes::ZERO,
+            buffer_waste: Bytes::ZERO,
+            returned: Bytes::ZERO,
+        };
+        let (start_monotonic, start_realtime) = (reader.header().start_monotonic, reader.header().start_realtime);
+        Process { reader: Some(reader), start_monotonic, start_realtime, next: 0, sums, seen: start_monotonic }
+    }
+
+    fn is_running(&self) -> bool {
+        Path::new("/proc").join(self.sums.pid.to_string()).exists()
+    }
+
+    fn look(&mut self, mut log: Option<&mut Log>) {
+        let Some(reader) = &self.reader else { return };
+        let found = reader.cycles_since(self.next);
+        self.seen = self.seen.max(Nanos(reader.counter(Counter::SampledNs)));
+        if self.is_running() {
+            self.seen = self.seen.max(monotonic_now());
+        }
+        self.next = found.next;
+        self.sums.missed += found.missed;
+        self.sums.cycles += found.missed + found.records.len() as u64;
+        if found.missed > 0
+            && let Some(log) = log.as_deref_mut()
+        {
+            log.line(&json!({"pid": self.sums.pid, "program": self.sums.program, "missed": found.missed}));
+        }
+        for cycle in &found.records {
+            self.add(cycle);
+            if let Some(log) = log.as_deref_mut() {
+                log.line(&self.json(cycle));
+            }
+        }
+    }
+
+    fn add(&mut self, cycle: &CycleRecord) {
+        let sums = &mut self.sums;
+        if let Some(cause) = cycle.cause() {
+            sums.by_cause[cause as usize] += 1;
+        }
+        sums.pauses.record(cycle.pause);
+        sums.stops.record(cycle.time_to_stop);
+        sums.allocated += cycle.allocated;
+        sums.live = cycle.live;
+        sums.heap = cycle.heap;
+        sums.buffer_waste += cycle.buffer_waste;
+        sums.returned += cycle.returned;
+        self.seen = self.seen.max(Nanos(cycle.start.0.saturating_add(cycle.total.0)));
+    }
+
+    /// Takes the last figures from the file and lets go of it.
+    fn close(&mut self) {
+        let Some(reader) = self.reader.take() else { return };
+        let sums = &mut self.sums;
+        let counter = |counter| Bytes(reader.counter(counter) as usize);
+        // The counters also know what came after the last cycle; an older writer may not keep them.
+        sums.allocated = sums.allocated.max(counter(Counter::AllocatedBytes));
+        sums.buffer_waste = sums.buffer_waste.max(counter(Counter::BufferWasteBytes));
+        sums.returned = sums.returned.max(counter(Counter::ReturnedBytesTotal));
+        if sums.cycles == 0 {
+            sums.heap = counter(Counter::HeapBytes);
+        }
+        sums.ran = self.seen.since(self.start_monotonic);
+    }
+
+    fn finish(mut self) -> ProcessSummary {
+        self.close();
+        self.sums
+    }
+
+    fn json(&self, cycle: &CycleRecord) -> serde_json::Value {
+        let unix = self.start_realtime.0.saturating_add(cycle.start.since(self.start_monotonic).0);
+        json!({
+            "pid": self.sums.pid,
+            "program": self.sums.program,
+            "cycle": cycle.number,
+            "cause": cycle.cause().map_or("unknown", Cause::name),
+            "start_ns": cycle.start.0,
+            "start_unix_ns": unix,
+            "stop_ns": cycle.time_to_stop.0,
+            "mark_ns": cycle.mark.0,
+            "pause_ns": cycle.pause.0,
+            "total_ns": cycle.total.0,
+            "threads": cycle.threads,
+            "threads_blocked": cycle.threads_blocked,
+            "markers": cycle.markers,
+            "roots_bytes": cycle.roots.0,
+            "live_bytes": cycle.live.0,
+            "heap_bytes": cycle.heap.0,
+            "allocated_bytes": cycle.allocated.0,
+            "buffer_waste_bytes": cycle.buffer_waste.0,
+            "returned_bytes": cycle.returned.0,
+            "marked_objects": cycle.marked_objects,
+            "finalizable": cycle.finalizable,
+            "links_cleared": cycle.links_cleared,
+        })
+    }
+}
+
+fn monotonic_now() -> Nanos {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}

@@ -1,0 +1,187 @@
+//! Starts a program with Larder's library first on the loader's path, follows its events, and waits for its end.
+
+use std::ffi::{CString, OsString};
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use larder_events::DIRECTORY_VARIABLE;
+
+use crate::exit::Failure;
+use crate::follow::{Follower, Log, ProcessSummary};
+use crate::library::Library;
+use crate::signals::Signals;
+
+/// The loader's list of folders to look in first.
+pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+/// How often events are looked at: the ring holds 65536 cycles, so nothing is missed at any rate of collections.
+const FOLLOW_EVERY_MS: i32 = 50;
+
+/// What becomes of the program's standard output.
+pub enum Output<'a> {
+    /// It is that of the tool.
+    Inherited,
+    /// It goes into a text, and the program's input is empty.
+    Captured(&'a mut String),
+}
+
+/// How a program ended and what its processes did.
+pub struct Outcome {
+    /// What the tool shall exit with.
+    pub status: u8,
+    /// From start to end.
+    pub elapsed: Duration,
+    /// The processes that used the heap, in the order in which they appeared.
+    pub processes: Vec<ProcessSummary>,
+}
+
+/// Runs `program` with `command` as its arguments, its own name included.
+pub fn run(
+    program: &Path,
+    command: &[OsString],
+    library: &Library,
+    log: Option<&mut Log>,
+    output: Output<'_>,
+) -> Result<Outcome, Failure> {
+    let folder = EventsFolder::create()?;
+    let signals = Signals::take().map_err(|error| Failure::tool(format!("signals cannot be received: {error}")))?;
+    let mut child = Command::new(program);
+    child.arg0(&command[0]).args(&command[1..]);
+    child.env(LIBRARY_PATH, library_path(library)?);
+    child.env(DIRECTORY_VARIABLE.to_str().expect("ASCII"), &folder.path);
+    if let Output::Captured(_) = output {
+        child.stdin(Stdio::null()).stdout(Stdio::piped());
+    }
+    let mask = signals.mask_before();
+    // SAFETY: the closure makes one async-signal-safe call on a copy of its own.
+    unsafe {
+        child.pre_exec(move || match libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        });
+    }
+    let started = Instant::now();
+    let mut child = child.spawn().map_err(|error| spawn_failure(program, &error))?;
+    let pid = child.id() as libc::pid_t;
+
+    let mut follower = Follower::new(&folder.path, log);
+    let captured = child.stdout.take().map(|mut pipe| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = pipe.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
+    });
+    let status = loop {
+        follower.look();
+        if let Some(status) = child.try_wait().map_err(|error| Failure::tool(format!("waiting failed: {error}")))? {
+            break status;
+        }
+        signals.wait(pid, FOLLOW_EVERY_MS);
+    };
+    let elapsed = started.elapsed();
+    follower.look();
+    if let (Output::Captured(text), Some(reader)) = (output, captured) {
+        *text = reader.join().unwrap_or_default();
+    }
+    let status = match (status.code(), status.signal()) {
+        (Some(code), _) => code as u8,
+        (None, signal) => 128 + signal.unwrap_or(0) as u8,
+    };
+    Ok(Outcome { status, elapsed, processes: follower.finish() })
+}
+
+fn library_path(library: &Library) -> Result<OsString, Failure> {
+    let folder = &library.folder;
+    if folder.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b':' | b';')) {
+        return Err(Failure::tool(format!(
+            "{}: a folder on the loader's path cannot have ':' or ';' in its name: move the library",
+            folder.display()
+        )));
+    }
+    let mut path = folder.clone().into_os_string();
+    // An empty list would stand for the current folder.
+    if let Some(rest) = std::env::var_os(LIBRARY_PATH).filter(|rest| !rest.is_empty()) {
+        path.push(":");
+        path.push(rest);
+    }
+    Ok(path)
+}
+
+fn spawn_failure(program: &Path, error: &io::Error) -> Failure {
+    let shown = program.display();
+    if error.kind() == io::ErrorKind::NotFound {
+        // The file is there, it was looked at before; what is missing is what it asks for.
+        let head = fs::read(program).unwrap_or_default();
+        if head.starts_with(b"#!") {
+            let line = head[2..].split(|byte| *byte == b'\n').next().unwrap_or_default();
+            let interpreter = String::from_utf8_lossy(line);
+            return Failure::not_found(format!("{shown}: its interpreter is missing: {}", interpreter.trim()));
+        }
+        return Failure::not_found(format!("{shown}: its dynamic loader is missing: see `readelf -l {shown}`"));
+    }
+    Failure::cannot_run(format!("{shown}: cannot be started: {error}"))
+}
+
+/// A folder for the events files of one run, gone with it.
+struct EventsFolder {
+    path: PathBuf,
+}
+
+impl EventsFolder {
+    /// In memory where possible: a file on a disk could make a process wait for the disk while its world is stopped.
+    fn create() -> Result<Self, Failure> {
+        let mut last = None;
+        for parent in [PathBuf::from("/dev/shm"), std::env::temp_dir()] {
+            // A full file system would end the process that writes, so some room must be there.
+            if room_bytes(&parent).is_some_and(|room| room < 2 * larder_events::FILE_BYTES as u64) {
+                last = Some(format!("{}: the file system is nearly full", parent.display()));
+                continue;
+            }
+            match make_folder(&parent) {
+                Ok(path) => return Ok(EventsFolder { path }),
+                Err(error) => last = Some(format!("{}: {error}", parent.display())),
+            }
+        }
+        Err(Failure::tool(format!(
+            "no folder for events could be made: {}: set TMPDIR to a folder with room",
+            last.unwrap_or_default()
+        )))
+    }
+}
+
+impl Drop for EventsFolder {
+    fn drop(&mut self) {
+        // A process that outlives the program may still create a file; it loses nothing but its events.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A new folder with a name of its own, readable by this user only.
+pub fn make_folder(parent: &Path) -> io::Result<PathBuf> {
+    let template = CString::new(parent.join("larder-XXXXXX").into_os_string().as_bytes())?;
+    let mut template = template.into_bytes_with_nul();
+    // SAFETY: a terminated text of our own that ends in the six characters that mkdtemp wants.
+    if unsafe { libc::mkdtemp(template.as_mut_ptr().cast()) }.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    template.pop();
+    Ok(PathBuf::from(std::ffi::OsStr::from_bytes(&template)))
+}
+
+fn room_bytes(folder: &Path) -> Option<u64> {
+    let path = CString::new(folder.as_os_str().as_bytes()).ok()?;
+    let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path is terminated, and the structure is read only where the call filled it in.
+    unsafe {
+        if libc::statvfs(path.as_ptr(), found.as_mut_ptr()) != 0 {
+            return None;
+        }
+        let found = found.assume_init();
+        Some(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+}

@@ -1,0 +1,100 @@
+//! `larder`: runs unmodified libgc programs on Larder, and says what the heap did and what the machine offers.
+//!
+//! The tool never links a heap: the library goes into the program by the loader's path, and what it did is read from the
+//! events file that each process writes ([`larder_events`]). Standard output belongs to the program that runs; everything that the
+//! tool says about it goes to standard error.
+
+mod cgroup;
+mod demo;
+mod doctor;
+mod exit;
+mod follow;
+mod launch;
+mod library;
+mod program;
+mod signals;
+mod summary;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use exit::Failure;
+
+#[derive(Parser)]
+#[command(name = "larder", version, about = "Runs libgc programs on Larder, unmodified, and says what their heap did")]
+struct Command {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Run a program with Larder in the place of libgc
+    Run(RunArguments),
+    /// Say what this machine offers, and what follows from it
+    Doctor {
+        /// Print JSON, for other programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compile a small N-body simulation and compare Larder with the installed libgc on it
+    Demo(demo::DemoArguments),
+}
+
+/// Arguments of `larder run`.
+#[derive(Args)]
+#[command(after_help = "\
+The program's exit status is passed on; 128 plus the signal's number if a signal ended it. 127: the program was not found. \
+126: it cannot run on Larder. 125: larder itself failed.\n\n\
+Environment: LARDER_LIB names the folder with libgc.so.1 where it is not the one that came with this command.")]
+struct RunArguments {
+    /// Write one JSON line for each collection to FILE while the program runs
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Print no summary
+    #[arg(long, short)]
+    quiet: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM ARGS")]
+    command: Vec<OsString>,
+}
+
+fn main() -> ExitCode {
+    let result = match Command::parse().action {
+        Action::Run(arguments) => run(&arguments),
+        Action::Doctor { json } => {
+            doctor::print(json);
+            Ok(0)
+        }
+        Action::Demo(arguments) => demo::run(&arguments),
+    };
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            eprintln!("larder: {}", failure.message);
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+fn run(arguments: &RunArguments) -> Result<u8, Failure> {
+    let path = program::find(&arguments.command[0])?;
+    if let Some(note) = program::check(&path)?
+        && !arguments.quiet
+    {
+        eprintln!("larder: {note}");
+    }
+    let library = library::find()?;
+    let mut log = match &arguments.log {
+        Some(path) => Some(follow::Log::create(path)?),
+        None => None,
+    };
+    let outcome = launch::run(&path, &arguments.command, &library, log.as_mut(), launch::Output::Inherited)?;
+    if !arguments.quiet {
+        eprint!("{}", summary::text(&outcome));
+    }
+    Ok(outcome.status)
+}

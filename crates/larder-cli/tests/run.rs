@@ -1,0 +1,142 @@
+//! `larder run`: what it starts and refuses, exit statuses, signals.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use support::{Folder, larder, stderr, stdout};
+
+/// The first 64 bytes of an ELF file without program headers.
+fn elf(class: u8, data: u8, machine: u16) -> Vec<u8> {
+    let mut header = vec![0; 64];
+    header[..4].copy_from_slice(b"\x7fELF");
+    (header[4], header[5], header[6]) = (class, data, 1);
+    header[16] = 2;
+    header[18..20].copy_from_slice(&machine.to_le_bytes());
+    header
+}
+
+/// Makes an executable file, through another process: a file that is open for writing cannot be started, and a test beside this one
+/// could fork just while it is open here.
+fn executable(folder: &Folder, name: &str, content: &[u8]) -> PathBuf {
+    let (plain, path) = (folder.path("content"), folder.path(name));
+    fs::write(&plain, content).unwrap();
+    assert!(Command::new("install").args(["-m", "755"]).args([&plain, &path]).status().unwrap().success());
+    path
+}
+
+const OURS: u16 = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
+
+#[test]
+fn exit_status_and_streams_are_the_programs() {
+    let folder = Folder::new();
+    let output = larder(&folder).args(["run", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(stdout(&output), "out\n");
+    let text = stderr(&output);
+    assert!(text.starts_with("err\nlarder: nothing used the heap"), "{text}");
+    assert_eq!(text.lines().count(), 2);
+}
+
+#[test]
+fn quiet_says_nothing() {
+    let folder = Folder::new();
+    let output = larder(&folder).args(["run", "--quiet", "true"]).output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_program_ended_by_a_signal_gives_128_and_its_number() {
+    let folder = Folder::new();
+    let output = larder(&folder).args(["run", "--", "sh", "-c", "kill -KILL $$"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(137));
+}
+
+#[test]
+fn arguments_that_look_like_options_go_to_the_program() {
+    let folder = Folder::new();
+    let output = larder(&folder).args(["run", "echo", "--log", "-q", "--", "x"]).output().unwrap();
+    assert_eq!(stdout(&output), "--log -q -- x\n");
+}
+
+#[test]
+fn the_library_comes_first_on_the_loaders_path_and_the_rest_stays() {
+    let folder = Folder::new();
+    let mut command = larder(&folder);
+    command.env("LD_LIBRARY_PATH", "/somewhere/else").args(["run", "--", "sh", "-c", "echo $LD_LIBRARY_PATH"]);
+    let expected = format!("{}:/somewhere/else\n", folder.path("lib").canonicalize().unwrap().display());
+    assert_eq!(stdout(&command.output().unwrap()), expected);
+}
+
+#[test]
+fn signals_sent_to_the_tool_reach_the_program() {
+    for (name, number) in [("TERM", libc::SIGTERM), ("INT", libc::SIGINT), ("HUP", libc::SIGHUP)] {
+        let folder = Folder::new();
+        let script = format!("trap 'exit 42' {name}; echo ready; while :; do sleep 0.05; done");
+        let mut tool =
+            larder(&folder).args(["run", "--quiet", "--", "sh", "-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(tool.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        // SAFETY: the tool is our child and was not waited for.
+        unsafe { libc::kill(tool.id() as libc::pid_t, number) };
+        assert_eq!(tool.wait().unwrap().code(), Some(42), "{name}");
+    }
+}
+
+#[test]
+fn the_program_starts_with_no_signal_blocked() {
+    let folder = Folder::new();
+    let output = larder(&folder).args(["run", "--", "grep", "SigBlk", "/proc/self/status"]).output().unwrap();
+    assert_eq!(stdout(&output).split_whitespace().last(), Some("0000000000000000"));
+}
+
+#[test]
+fn what_cannot_run_is_refused_with_the_cause() {
+    let folder = Folder::new();
+    fs::write(folder.path("plain"), b"text").unwrap();
+    let cases: [(PathBuf, i32, &str); 9] = [
+        ("no-such-program-anywhere".into(), 127, "not found in PATH"),
+        (folder.path("missing"), 127, "No such file"),
+        (folder.path("plain"), 126, "not executable"),
+        (folder.0.clone(), 126, "is a folder"),
+        (executable(&folder, "static", &elf(2, 1, OURS)), 126, "statically linked"),
+        (executable(&folder, "narrow", &elf(1, 1, 3)), 126, "32-bit x86"),
+        (executable(&folder, "foreign", &elf(2, 1, 243)), 126, "RISC-V"),
+        (executable(&folder, "big", &elf(2, 2, 0)), 126, "big-endian"),
+        (
+            executable(&folder, "orphan", b"#!/no/such/interpreter\n"),
+            127,
+            "interpreter is missing: /no/such/interpreter",
+        ),
+    ];
+    for (program, status, cause) in cases {
+        let output = larder(&folder).arg("run").arg("--").arg(&program).output().unwrap();
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(status), "{}: {text}", program.display());
+        assert!(text.starts_with("larder: ") && text.contains(cause), "{}: {text}", program.display());
+    }
+}
+
+#[test]
+fn scripts_run_with_and_without_an_interpreter_line() {
+    let folder = Folder::new();
+    let marked = executable(&folder, "marked", b"#!/bin/sh\necho marked \"$@\"\n");
+    let bare = executable(&folder, "bare", b"echo bare\n");
+    assert_eq!(stdout(&larder(&folder).arg("run").arg(marked).arg("x").output().unwrap()), "marked x\n");
+    assert_eq!(stdout(&larder(&folder).arg("run").arg(bare).output().unwrap()), "bare\n");
+}
+
+#[test]
+fn the_tools_own_failures_have_their_own_status() {
+    let folder = Folder::new();
+    let output = larder(&folder).args(["run", "--log", "/no/such/folder/log", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("/no/such/folder/log"));
+    let output = support::larder_with(&folder.path("nowhere")).args(["run", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("LARDER_LIB"));
+}

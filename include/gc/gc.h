@@ -1,0 +1,2 @@
+/* The name under which some programs include the header; everything is in the other one. */
+#include "../gc.h"
