@@ -10,8 +10,9 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_percpu::Ground;
-use larder_percpu::ground::Association;
-use larder_percpu::sequence::{self, SLAB, Slot};
+pub use larder_percpu::ground::Association;
+pub use larder_percpu::sequence::SLAB;
+use larder_percpu::sequence::{self, Slot};
 use larder_sys::memory::{self, ReserveError};
 use larder_sys::{membarrier, tls};
 use larder_units::Bytes;

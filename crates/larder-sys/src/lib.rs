@@ -11,6 +11,7 @@ pub mod clock;
 pub mod cpus;
 pub mod env;
 pub mod futex;
+pub mod hint;
 pub mod loader;
 pub mod membarrier;
 pub mod memory;

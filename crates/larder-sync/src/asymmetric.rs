@@ -1,0 +1,100 @@
+//! A fence in two halves, of which the frequent one is free.
+//!
+//! Two threads that each write their own word and then read the other's (Dekker's pattern) need a full fence between
+//! the write and the read on both sides. Where one side runs often and the other seldom, the kernel can run the fence
+//! for both: `membarrier(PRIVATE_EXPEDITED)` makes every processor that runs a thread of this process pass a full
+//! barrier before it returns. The frequent side then only has to keep the compiler from moving its read up.
+//!
+//! The promise: for a thread that calls [`light`] between a write and a read, and one that calls [`heavy`] between a
+//! write and a read, at least one of the reads sees the other's write. Two light halves promise one another nothing.
+//!
+//! `heavy` costs some microseconds to tens of microseconds and interrupts the processors the process runs on, so it belongs
+//! where a stop or a hand-over happens anyway. Where the kernel has no such call (older than 4.14, or a sandbox that
+//! forbids it) both halves are full fences.
+
+#[cfg(not(loom))]
+pub use kernel::{heavy, init, light};
+#[cfg(loom)]
+pub use model::{heavy, init, light};
+
+#[cfg(not(loom))]
+mod kernel {
+    use crate::atomic::{AtomicBool, Ordering, fence};
+    use crate::errno::keep_errno;
+    use core::sync::atomic::compiler_fence;
+
+    /// Whether the kernel runs the heavy half for both sides.
+    ///
+    /// Sync: `asymmetric.mode`: written by `init` only, before a second thread uses either half.
+    static KERNEL_FENCES: AtomicBool = AtomicBool::new(false);
+
+    /// Chooses how the two halves are made, and registers with the kernel.
+    ///
+    /// Call it before a second thread uses either half. Calling it again is harmless, in a fork child as well. Until it is
+    /// called, both halves are full fences.
+    pub fn init() {
+        let wanted = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED | libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
+        let wanted = libc::c_long::from(wanted);
+        let usable = membarrier(libc::MEMBARRIER_CMD_QUERY).is_ok_and(|commands| commands & wanted == wanted)
+            && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED).is_ok();
+        // ORDER asymmetric.mode: Relaxed, with the loads in `light` and `heavy`; the start of the second thread orders it.
+        KERNEL_FENCES.store(usable, Ordering::Relaxed);
+    }
+
+    /// The frequent half: orders this thread's earlier writes before its later reads, as seen by a thread that calls
+    /// [`heavy`].
+    #[inline(always)]
+    pub fn light() {
+        // ORDER asymmetric.mode: Relaxed, with the store in `init`, which came before this thread.
+        if KERNEL_FENCES.load(Ordering::Relaxed) {
+            // ORDER asymmetric.dekker: a compiler fence, with the membarrier in `heavy`, which brings the processor's part.
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            // ORDER asymmetric.dekker: SeqCst, with the fence in `heavy`.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// The rare half: a full fence here and, between some two instructions, in every other running thread.
+    pub fn heavy() {
+        // ORDER asymmetric.mode: Relaxed, with the store in `init`, which came before this thread.
+        if !KERNEL_FENCES.load(Ordering::Relaxed) {
+            // ORDER asymmetric.dekker: SeqCst, with the fence in `light`.
+            fence(Ordering::SeqCst);
+            return;
+        }
+        // ORDER asymmetric.dekker: the system call is a full barrier on this and on every processor that runs this process,
+        // with the compiler fence in `light`; the compiler fences here keep the call between the caller's accesses.
+        compiler_fence(Ordering::SeqCst);
+        let result = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+        compiler_fence(Ordering::SeqCst);
+        // The light halves have already relied on it, so there is nothing to fall back to.
+        assert!(result.is_ok(), "larder: membarrier(PRIVATE_EXPEDITED) failed after its registration succeeded");
+    }
+
+    fn membarrier(command: libc::c_int) -> Result<libc::c_long, i32> {
+        // SAFETY: `membarrier` takes no memory, and an unknown command is refused.
+        keep_errno(|| unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) })
+    }
+}
+
+/// Both halves are full fences: loom has neither a kernel nor compiler reordering. This is also the fallback that ships.
+#[cfg(loom)]
+mod model {
+    use crate::atomic::{Ordering, fence};
+
+    /// Chooses nothing.
+    pub fn init() {}
+
+    /// The frequent half.
+    pub fn light() {
+        // ORDER asymmetric.dekker: SeqCst, with the fence in `heavy`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// The rare half.
+    pub fn heavy() {
+        // ORDER asymmetric.dekker: SeqCst, with the fence in `light`.
+        fence(Ordering::SeqCst);
+    }
+}

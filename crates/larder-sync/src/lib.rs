@@ -1,0 +1,54 @@
+//! Waiting, locking, sharing work and agreeing that none is left: what threads of the runtime do to one another.
+//!
+//! Every module here is a protocol between threads and nothing else: no policy, no heap, no thread registry.
+//!
+//! - [`atomic`]: the only place from which the project imports atomics, so that loom can replace them.
+//! - [`lock`]: a mutex of four bytes.
+//! - [`parker`]: one word to sleep on.
+//! - [`worklist`]: the public part of a marker's work list, from which other markers steal.
+//! - [`termination`]: how markers agree that nothing is left to mark, without a shared counter.
+//! - [`asymmetric`]: a fence whose frequent half is free.
+//!
+//! Nothing here allocates, unwinds on purpose, or calls back into its caller with a lock held. Everything may run while
+//! signals arrive, and nothing changes `errno`.
+//!
+//! # Models
+//!
+//! Each `ORDER` label in the source is exercised by a model under `tests/loom_*.rs`:
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p larder-sync --release --test 'loom_*'
+//! ```
+//!
+//! The models run the shipped code. What they replace are the atomics and the kernel's futex queue.
+
+#![cfg_attr(not(any(test, feature = "std", loom)), no_std)]
+
+/// Declares a constructor that is `const`, except under loom, whose atomics register themselves when they are made.
+macro_rules! const_unless_loom {
+    ($(#[$attribute:meta])* $visibility:vis fn $name:ident($($arguments:tt)*) -> $result:ty $body:block) => {
+        $(#[$attribute])*
+        #[cfg(not(loom))]
+        $visibility const fn $name($($arguments)*) -> $result $body
+
+        $(#[$attribute])*
+        #[cfg(loom)]
+        $visibility fn $name($($arguments)*) -> $result $body
+    };
+}
+
+pub mod asymmetric;
+pub mod atomic;
+pub mod lock;
+pub mod parker;
+pub mod termination;
+pub mod worklist;
+
+#[cfg(not(loom))]
+mod errno;
+mod futex;
+mod line;
+
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod mutants;

@@ -1,0 +1,124 @@
+//! One word to sleep on: an event that happens again and again, and is counted.
+//!
+//! A waiter reads the count, looks at whatever it waits for, and sleeps only while the count has not moved; whoever
+//! changes that thing moves the count afterwards. No wake is lost between the look and the sleep, because the kernel
+//! compares the count again before it puts the thread to sleep.
+//!
+//! ```
+//! use larder_sync::atomic::{AtomicBool, Ordering};
+//! use larder_sync::parker::Event;
+//!
+//! static OPENED: Event = Event::new();
+//! static OPEN: AtomicBool = AtomicBool::new(false);
+//!
+//! let opener = std::thread::spawn(|| {
+//!     OPEN.store(true, Ordering::Relaxed);
+//!     OPENED.bump_and_wake_all();
+//! });
+//! loop {
+//!     let seen = OPENED.current();
+//!     if OPEN.load(Ordering::Relaxed) {
+//!         break;
+//!     }
+//!     OPENED.wait(seen);
+//! }
+//! # opener.join().unwrap();
+//! ```
+//!
+//! Not for a condition that changes often while nobody waits: each bump is a write to one shared word and a system call.
+//! Count the sleepers beside it in that case, as [`termination`](crate::termination) does.
+
+use crate::atomic::Ordering;
+use crate::futex::{Deadline, Word};
+use core::fmt;
+
+/// An event that happens again and again; threads sleep until it has happened once more.
+///
+/// The count has 32 bits. A waiter that holds on to a count while the event happens exactly 2^32 times takes the new
+/// count for the old one.
+pub struct Event {
+    /// How often the event has happened, modulo 2^32.
+    ///
+    /// Sync: `event.happen`.
+    count: Word,
+}
+
+impl Event {
+    const_unless_loom! {
+        /// An event that has not happened yet.
+        pub fn new() -> Self {
+            Self { count: Word::new(0) }
+        }
+    }
+
+    /// How often the event has happened. Read it before looking at what is waited for.
+    #[inline]
+    pub fn current(&self) -> u32 {
+        // ORDER event.happen: Acquire, with the additions in `bump_and_wake_all` and `bump_and_wake`. Weaker, a caller could
+        // read the new count, miss the change behind it, and sleep until the next one.
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until the count is no longer `seen`.
+    ///
+    /// A signal does not end the wait. Safe to call from a handler.
+    pub fn wait(&self, seen: u32) {
+        while self.current() == seen {
+            self.count.wait(seen);
+        }
+    }
+
+    /// Sleeps as [`Event::wait`] does, for at most `nanos` nanoseconds; returns whether the count has moved.
+    pub fn wait_timeout(&self, seen: u32, nanos: u64) -> bool {
+        if self.current() != seen {
+            return true;
+        }
+        let deadline = Deadline::after(nanos);
+        loop {
+            let late = self.count.wait_before(seen, deadline);
+            if self.current() != seen {
+                return true;
+            }
+            if late {
+                return false;
+            }
+        }
+    }
+
+    /// Lets the event happen, and wakes everybody who waits for it.
+    pub fn bump_and_wake_all(&self) {
+        self.bump_and_wake(u32::MAX);
+    }
+
+    /// Lets the event happen, and wakes at most `n` of those who sleep, longest first.
+    ///
+    /// The others sleep on although the count has moved, until a later wake or a signal reaches them. Threads that had read
+    /// the count but were not asleep yet return as well and are not counted.
+    pub fn bump_and_wake(&self, n: u32) {
+        // ORDER event.happen: Release, with the load in `current`. Weaker, a waiter could see the new count before the
+        // change that it stands for.
+        self.count.fetch_add(1, Ordering::Release);
+        self.count.wake(n);
+    }
+
+    /// Forgets the parent's sleepers in a fork child: a count read before the fork counts as old.
+    ///
+    /// # Safety
+    /// The calling thread is the only thread of the process.
+    pub unsafe fn reset_after_fork(&self) {
+        // ORDER event.happen: Relaxed; there is no other thread to order anything against.
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for Event {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event").field("current", &self.current()).finish()
+    }
+}

@@ -1,0 +1,127 @@
+//! Model of `event.happen`: no wake is lost between the look and the sleep, and who is woken sees why.
+#![cfg(loom)]
+
+mod model;
+
+use larder_sync::atomic::{AtomicUsize, Ordering};
+use larder_sync::parker::Event;
+use loom::thread;
+use std::sync::Arc;
+
+struct Mailbox {
+    filled: AtomicUsize,
+    event: Event,
+}
+
+impl Mailbox {
+    fn new() -> Self {
+        Self { filled: AtomicUsize::new(0), event: Event::new() }
+    }
+
+    fn fill(&self) {
+        // ORDER event.happen: Relaxed; the bump that follows publishes it.
+        self.filled.fetch_add(1, Ordering::Relaxed);
+        self.event.bump_and_wake_all();
+    }
+
+    fn wait_for(&self, fills: usize) {
+        loop {
+            let seen = self.event.current();
+            // ORDER event.happen: Relaxed; a count read before it acquired what the bump published.
+            if self.filled.load(Ordering::Relaxed) >= fills {
+                return;
+            }
+            self.event.wait(seen);
+            // ORDER event.happen: Relaxed; `wait` acquired the bump, so at least one fill must be seen.
+            assert_ne!(self.filled.load(Ordering::Relaxed), 0, "the count moved ahead of its cause");
+        }
+    }
+}
+
+#[test]
+fn one_waiter_and_two_bumps() {
+    model::explore(3, || {
+        let shared = Arc::new(Mailbox::new());
+        let fillers: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = shared.clone();
+                thread::spawn(move || shared.fill())
+            })
+            .collect();
+        shared.wait_for(2);
+        for filler in fillers {
+            filler.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn two_waiters_and_one_bump() {
+    model::explore(3, || {
+        let shared = Arc::new(Mailbox::new());
+        let waiters: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = shared.clone();
+                thread::spawn(move || shared.wait_for(1))
+            })
+            .collect();
+        shared.fill();
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn two_waiters_are_woken_one_at_a_time() {
+    model::explore(3, || {
+        let shared = Arc::new(Mailbox::new());
+        let waiters: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = shared.clone();
+                thread::spawn(move || shared.wait_for(1))
+            })
+            .collect();
+        // ORDER event.happen: Relaxed; the bumps that follow publish it.
+        shared.filled.store(1, Ordering::Relaxed);
+        shared.event.bump_and_wake(1);
+        shared.event.bump_and_wake(1);
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+    });
+}
+
+/// Shows that a lost wake is noticed: a waiter that reads the count after its look sleeps for ever.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_count_read_after_the_look_loses_a_wake() {
+    model::explore(3, || {
+        let shared = Arc::new(Mailbox::new());
+        let filler = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.fill())
+        };
+        // ORDER event.happen: Relaxed, and too early, which is the point.
+        if shared.filled.load(Ordering::Relaxed) == 0 {
+            shared.event.wait(shared.event.current());
+        }
+        filler.join().unwrap();
+    });
+}
+
+#[test]
+fn a_timeout_returns() {
+    model::explore(3, || {
+        let shared = Arc::new(Mailbox::new());
+        let filler = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.fill())
+        };
+        if shared.event.wait_timeout(0, 1) {
+            // ORDER event.happen: Relaxed; `wait_timeout` acquired the bump.
+            assert_eq!(shared.filled.load(Ordering::Relaxed), 1);
+        }
+        filler.join().unwrap();
+    });
+}

@@ -1,0 +1,10 @@
+//! Hints to the processor: they change speed only.
+
+/// Asks for the cache line at `address`, to be read soon. Any address is fine.
+#[inline(always)]
+pub fn prefetch(address: usize) {
+    // SAFETY: a prefetch of any address has no effect but on caches.
+    unsafe {
+        core::arch::asm!("prefetcht0 byte ptr [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+}

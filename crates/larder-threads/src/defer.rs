@@ -1,0 +1,43 @@
+//! Slow paths defer stops.
+//!
+//! A thread that refills a buffer, sweeps a block or holds one of the heap's locks is never stopped there: the handler
+//! sees the depth, leaves a note, and the thread parks itself when it leaves. A client's signal handler that interrupts
+//! a slow path and allocates sees the depth as well, and takes memory that needs none of the locks.
+
+use core::sync::atomic::{Ordering, compiler_fence};
+
+use larder_sys::tls;
+
+/// A stay in a slow path; ends when dropped.
+pub struct Deferral(());
+
+/// Enters a slow path.
+#[inline]
+pub fn enter() -> Deferral {
+    tls::with(|t| t.slow_depth.set(t.slow_depth.get() + 1));
+    // The handler runs on this thread: only the compiler could move the work out of the stay.
+    compiler_fence(Ordering::SeqCst);
+    Deferral(())
+}
+
+/// Whether the calling thread is in a slow path (then this is a handler that interrupted it, or a callback from it).
+#[inline]
+pub fn is_deferring() -> bool {
+    tls::with(|t| t.slow_depth.get() != 0)
+}
+
+impl Drop for Deferral {
+    #[inline]
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        let pending = tls::with(|t| {
+            t.slow_depth.set(t.slow_depth.get() - 1);
+            compiler_fence(Ordering::SeqCst);
+            // A stop that arrives from here on parks in its handler; one that arrived before has left its note.
+            t.slow_depth.get() == 0 && t.stop_pending.get() != 0
+        });
+        if pending {
+            crate::stop::park_deferred();
+        }
+    }
+}

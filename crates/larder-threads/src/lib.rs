@@ -1,0 +1,18 @@
+//! Which threads there are, how they are stopped and resumed, and where their stacks lie.
+//!
+//! Threads run arbitrary code and are stopped by a signal. A thread in the allocator's slow path defers the stop until
+//! it leaves ([`defer`]); a thread in a blocking region is not signalled at all ([`blocking`]); everyone else parks in
+//! the handler ([`stop`]) on one futex word that resumes all at once.
+//!
+//! There is one registry in a process, since a signal handler can only find it by name.
+
+#![cfg_attr(not(test), no_std)]
+
+pub mod blocking;
+pub mod defer;
+pub mod record;
+pub mod registry;
+pub mod stop;
+
+pub use record::{Thread, ThreadState};
+pub use registry::{REGISTRY, Registry};

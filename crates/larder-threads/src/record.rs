@@ -1,0 +1,156 @@
+//! One thread's record.
+
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+/// Where a thread is in its life, as the collector cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ThreadState {
+    /// The record is on the free list.
+    Free = 0,
+    /// Created, but not yet running its own code: its argument is a root, it has no stack.
+    Starting = 1,
+    /// Runs, or sleeps in a system call that the runtime does not know of: must be signalled.
+    Running = 2,
+    /// In a blocking region: its saved stack pointer is valid, and it checks for a stop before it goes on.
+    Blocked = 3,
+    /// Ended, but not yet joined: its result is a root.
+    Finished = 4,
+}
+
+/// A registered thread.
+///
+/// Records are type-stable: they come from an arena, are reused, and are never unmapped.
+#[repr(C, align(128))]
+pub struct Thread {
+    /// Next record of the registry's list, or of its free list.
+    ///
+    /// Sync: the registry's lock.
+    pub(crate) next: AtomicPtr<Thread>,
+    /// See [`ThreadState`].
+    ///
+    /// Sync: owner thread, under the registry's lock, except between `Running` and `Blocked` (label `stop.blocked`).
+    pub(crate) state: AtomicU32,
+    /// The kernel's id.
+    ///
+    /// Sync: written before `Running` under the registry's lock.
+    pub(crate) tid: AtomicI32,
+    /// `pthread_t`.
+    ///
+    /// Sync: the registry's lock.
+    pub(crate) pthread: AtomicUsize,
+    /// The address where the stack begins (its highest).
+    ///
+    /// Sync: owner thread; read in a stopped world.
+    pub(crate) stack_base: AtomicUsize,
+    /// Everything live on the stack lies at or above this while the thread is stopped or blocked.
+    ///
+    /// Sync: owner thread (handler or blocking region); read in a stopped world, ordered by `stop.ack` or `stop.blocked`.
+    pub(crate) stack_pointer: AtomicUsize,
+    /// The thread control block, for thread-local storage.
+    ///
+    /// Sync: as `tid`.
+    pub(crate) thread_pointer: AtomicUsize,
+    /// Number of the last stop for which the collector sent a signal.
+    ///
+    /// Sync: collector writes before it sends; owner thread reads in the handler (the signal orders).
+    pub(crate) signalled: AtomicU32,
+    /// Number of the last stop that the thread answered.
+    ///
+    /// Sync: owner thread writes; collector reads, ordered by `stop.ack`.
+    pub(crate) answered: AtomicU32,
+    /// Start routine and argument while `Starting`; argument and result are roots.
+    ///
+    /// Sync: creator before the thread exists, then owner thread.
+    pub(crate) start: AtomicUsize,
+    /// See `start`.
+    pub(crate) argument: AtomicUsize,
+    /// What the thread returned, while `Finished`.
+    ///
+    /// Sync: owner thread, then the registry's lock.
+    pub(crate) result: AtomicUsize,
+    /// Nobody will join it.
+    ///
+    /// Sync: the registry's lock.
+    pub(crate) detached: AtomicU32,
+    /// Alternate stack, `[low, high)`, or zeroes.
+    ///
+    /// Sync: owner thread; read in a stopped world.
+    pub(crate) alternate: [AtomicUsize; 2],
+    /// The thread's slab of buffers where sequences are not available.
+    ///
+    /// Sync: owner thread sets it when it registers; read in a stopped world. Kept when the record is reused.
+    pub(crate) buffers: AtomicPtr<u8>,
+}
+
+impl Thread {
+    /// Where the thread is in its life.
+    pub fn state(&self) -> ThreadState {
+        // ORDER stop.blocked: Acquire, with the Release in `set_state`: a collector that sees `Blocked` sees the stack
+        // pointer that was published before.
+        match self.state.load(Ordering::Acquire) {
+            1 => ThreadState::Starting,
+            2 => ThreadState::Running,
+            3 => ThreadState::Blocked,
+            4 => ThreadState::Finished,
+            _ => ThreadState::Free,
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: ThreadState) {
+        // ORDER stop.blocked: Release, with the load in `state`.
+        self.state.store(state as u32, Ordering::Release);
+    }
+
+    /// The kernel's id of the thread.
+    pub fn tid(&self) -> i32 {
+        self.tid.load(Ordering::Relaxed)
+    }
+
+    /// Where its stack begins.
+    pub fn stack_base(&self) -> usize {
+        self.stack_base.load(Ordering::Relaxed)
+    }
+
+    /// Moves the place where its stack begins: fibers.
+    pub fn set_stack_base(&self, base: usize) {
+        self.stack_base.store(base, Ordering::Relaxed);
+    }
+
+    /// The lowest live address of its stack; valid while the thread is stopped, blocked, or the collector itself.
+    pub fn stack_pointer(&self) -> usize {
+        self.stack_pointer.load(Ordering::Relaxed)
+    }
+
+    /// Publishes the lowest live address: for the collecting thread itself.
+    pub fn set_stack_pointer(&self, sp: usize) {
+        self.stack_pointer.store(sp, Ordering::Relaxed);
+    }
+
+    /// Its alternate signal stack or fiber, if one was declared.
+    pub fn alternate_stack(&self) -> Option<(usize, usize)> {
+        let (low, high) = (self.alternate[0].load(Ordering::Relaxed), self.alternate[1].load(Ordering::Relaxed));
+        (low < high).then_some((low, high))
+    }
+
+    /// Declares an alternate stack; equal bounds take it back.
+    pub fn set_alternate_stack(&self, low: usize, high: usize) {
+        self.alternate[0].store(low, Ordering::Relaxed);
+        self.alternate[1].store(high, Ordering::Relaxed);
+    }
+
+    /// Its thread control block.
+    pub fn thread_pointer(&self) -> *const u8 {
+        core::ptr::with_exposed_provenance(self.thread_pointer.load(Ordering::Relaxed))
+    }
+
+    /// Words of the record that are roots: the argument of a thread that has not begun, the result of one that ended.
+    pub fn roots(&self) -> [usize; 2] {
+        [self.argument.load(Ordering::Relaxed), self.result.load(Ordering::Relaxed)]
+    }
+
+    /// Its slab of buffers, or null.
+    pub fn buffers(&self) -> *mut u8 {
+        self.buffers.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,322 @@
+//! The list of threads.
+
+use core::cell::UnsafeCell;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use larder_sync::lock::Lock;
+use larder_sys::arena::Arena;
+use larder_sys::memory::{self, ReserveError};
+use larder_sys::{thread, tls};
+use larder_units::Bytes;
+
+use crate::record::{Thread, ThreadState};
+use crate::stop;
+
+/// The one registry of the process.
+pub static REGISTRY: Registry = Registry::new();
+
+/// The threads of the process that use the heap.
+pub struct Registry {
+    /// Guards the list, the arena, and stopping. Rank: after the collection lock, before the locks of the heap.
+    lock: Lock,
+    /// First record. Sync: `lock`.
+    first: AtomicPtr<Thread>,
+    /// Records for reuse. Sync: `lock`.
+    free: AtomicPtr<Thread>,
+    /// Where records come from. Sync: `lock`.
+    arena: UnsafeCell<Arena>,
+    /// Registered threads that can run. Sync: written under `lock`, read by anyone as a statistic.
+    count: AtomicU32,
+    /// Threads that were ever registered. Sync: as `count`.
+    total: AtomicUsize,
+    /// Bytes of buffers that each thread gets for its own; 0 where buffers belong to CPUs. Sync: set at initialisation.
+    buffer_bytes: AtomicUsize,
+}
+
+// SAFETY: the arena is only used under `lock`; everything else is atomic.
+unsafe impl Sync for Registry {}
+
+/// The registry, locked.
+pub struct RegistryGuard<'a>(&'a Registry);
+
+impl Drop for RegistryGuard<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the guard was made by locking.
+        unsafe { self.0.lock.unlock_raw() };
+    }
+}
+
+impl RegistryGuard<'_> {
+    /// Calls `f` for every record of the list, whatever its state.
+    pub fn for_each(&self, mut f: impl FnMut(&'static Thread)) {
+        let mut at = self.0.first.load(Ordering::Relaxed);
+        // SAFETY: records are never unmapped, and the list does not change under the lock.
+        while let Some(thread) = unsafe { at.as_ref() } {
+            at = thread.next.load(Ordering::Relaxed);
+            f(thread);
+        }
+    }
+
+    fn new_record(&self) -> Result<&'static Thread, ReserveError> {
+        let registry = self.0;
+        let mut at = registry.free.load(Ordering::Relaxed);
+        // SAFETY: free records are valid; the arena is ours under the lock, and zeroes are a valid record.
+        let record = unsafe {
+            match at.as_ref() {
+                Some(free) => registry.free.store(free.next.load(Ordering::Relaxed), Ordering::Relaxed),
+                None => at = (*registry.arena.get()).allocate_one::<Thread>()?.as_ptr(),
+            }
+            &*at
+        };
+        let bytes = registry.buffer_bytes.load(Ordering::Relaxed);
+        if bytes > 0 && record.buffers().is_null() {
+            record.buffers.store(memory::map_lazy(Bytes(bytes))?.as_ptr(), Ordering::Relaxed);
+        }
+        for word in [
+            &record.pthread,
+            &record.stack_base,
+            &record.stack_pointer,
+            &record.thread_pointer,
+            &record.start,
+            &record.argument,
+            &record.result,
+            &record.alternate[0],
+            &record.alternate[1],
+        ] {
+            word.store(0, Ordering::Relaxed);
+        }
+        record.tid.store(0, Ordering::Relaxed);
+        record.detached.store(0, Ordering::Relaxed);
+        record.signalled.store(0, Ordering::Relaxed);
+        record.answered.store(0, Ordering::Relaxed);
+        record.set_state(ThreadState::Starting);
+        record.next.store(registry.first.load(Ordering::Relaxed), Ordering::Relaxed);
+        registry.first.store(at, Ordering::Relaxed);
+        Ok(record)
+    }
+
+    fn recycle(&self, thread: &'static Thread) {
+        let registry = self.0;
+        let this = ptr::from_ref(thread).cast_mut();
+        let mut link = &registry.first;
+        loop {
+            let at = link.load(Ordering::Relaxed);
+            if at.is_null() {
+                return;
+            }
+            if at == this {
+                break;
+            }
+            // SAFETY: the list holds valid records.
+            link = unsafe { &(*at).next };
+        }
+        link.store(thread.next.load(Ordering::Relaxed), Ordering::Relaxed);
+        thread.set_state(ThreadState::Free);
+        thread.result.store(0, Ordering::Relaxed);
+        thread.argument.store(0, Ordering::Relaxed);
+        thread.next.store(registry.free.load(Ordering::Relaxed), Ordering::Relaxed);
+        registry.free.store(this, Ordering::Relaxed);
+    }
+
+    fn begin(&self, thread: &'static Thread, stack_base: usize) {
+        thread.stack_base.store(stack_base, Ordering::Relaxed);
+        thread.thread_pointer.store(thread::thread_pointer().expose_provenance(), Ordering::Relaxed);
+        thread.tid.store(thread::tid(), Ordering::Relaxed);
+        // SAFETY: no preconditions.
+        thread.pthread.store(unsafe { libc::pthread_self() } as usize, Ordering::Relaxed);
+        tls::with(|t| {
+            t.record.set(ptr::from_ref(thread).cast_mut().cast());
+            t.buffers.set(thread.buffers());
+            t.tid.set(thread.tid());
+        });
+        thread.set_state(ThreadState::Running);
+        self.0.count.fetch_add(1, Ordering::Relaxed);
+        self.0.total.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Registry {
+    const fn new() -> Self {
+        Self {
+            lock: Lock::new(),
+            first: AtomicPtr::new(ptr::null_mut()),
+            free: AtomicPtr::new(ptr::null_mut()),
+            arena: UnsafeCell::new(Arena::new()),
+            count: AtomicU32::new(0),
+            total: AtomicUsize::new(0),
+            buffer_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// Locks the registry: no thread registers, ends, or is stopped meanwhile.
+    pub fn lock(&self) -> RegistryGuard<'_> {
+        self.lock.lock_raw();
+        RegistryGuard(self)
+    }
+
+    /// Registered threads that can run.
+    pub fn count(&self) -> u32 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Threads that were ever registered.
+    pub fn total(&self) -> usize {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Gives every thread that registers from now on a slab of its own.
+    pub fn give_buffers(&self, bytes: Bytes) {
+        self.buffer_bytes.store(bytes.0, Ordering::Relaxed);
+    }
+
+    /// The calling thread's record.
+    pub fn current(&self) -> Option<&'static Thread> {
+        let record = tls::with(|t| t.record.get()).cast::<Thread>();
+        // SAFETY: a thread's record outlives its registration.
+        (!record.is_null()).then(|| unsafe { &*record })
+    }
+
+    /// Registers the calling thread, whose stack begins at `stack_base`. `Ok(false)` when it was registered already.
+    pub fn register_current(&self, stack_base: usize) -> Result<bool, ReserveError> {
+        if self.current().is_some() {
+            return Ok(false);
+        }
+        let guard = self.lock();
+        let record = guard.new_record()?;
+        guard.begin(record, stack_base);
+        drop(guard);
+        // A client may have started the thread with everything blocked.
+        larder_sys::signal::unblock(stop::signal());
+        Ok(true)
+    }
+
+    /// Takes the calling thread out of the registry. Where somebody will join it, its result stays a root until then.
+    pub fn unregister_current(&self, result: usize) -> bool {
+        let Some(record) = self.current() else { return false };
+        let guard = self.lock();
+        tls::with(|t| {
+            t.record.set(ptr::null_mut());
+            t.buffers.set(ptr::null_mut());
+        });
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        if record.start.load(Ordering::Relaxed) != 0 && record.detached.load(Ordering::Relaxed) == 0 {
+            record.result.store(result, Ordering::Relaxed);
+            record.argument.store(0, Ordering::Relaxed);
+            record.set_state(ThreadState::Finished);
+        } else {
+            guard.recycle(record);
+        }
+        true
+    }
+
+    /// A record for a thread that is about to be created: keeps its argument alive until it runs.
+    pub fn prepare(&self, start: usize, argument: usize, detached: bool) -> Result<&'static Thread, ReserveError> {
+        let guard = self.lock();
+        let record = guard.new_record()?;
+        record.start.store(start, Ordering::Relaxed);
+        record.argument.store(argument, Ordering::Relaxed);
+        record.detached.store(u32::from(detached), Ordering::Relaxed);
+        Ok(record)
+    }
+
+    /// Takes back a prepared record whose thread could not be created.
+    pub fn abandon(&self, record: &'static Thread) {
+        self.lock().recycle(record);
+    }
+
+    /// Begins the prepared thread: to be called by it, first. Returns its start routine and argument.
+    pub fn begin_current(&self, record: &'static Thread, stack_base: usize) -> (usize, usize) {
+        self.lock().begin(record, stack_base);
+        (record.start.load(Ordering::Relaxed), record.argument.load(Ordering::Relaxed))
+    }
+
+    /// The argument of the calling thread is on its own stack now and need not be kept by the record.
+    pub fn forget_argument(&self, record: &'static Thread) {
+        record.argument.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes the `pthread_t` of a thread that was just created, for those who join it before it runs.
+    pub fn note_handle(&self, record: &'static Thread, handle: usize) {
+        let _guard = self.lock();
+        if record.pthread.load(Ordering::Relaxed) == 0 {
+            record.pthread.store(handle, Ordering::Relaxed);
+        }
+    }
+
+    /// A thread was joined: its result is the joiner's now.
+    pub fn joined(&self, handle: usize) {
+        let guard = self.lock();
+        let mut found = None;
+        guard.for_each(|t| {
+            if t.pthread.load(Ordering::Relaxed) == handle && t.state() == ThreadState::Finished {
+                found = Some(t);
+            }
+        });
+        if let Some(record) = found {
+            guard.recycle(record);
+        }
+    }
+
+    /// Nobody will join this thread.
+    pub fn detached(&self, handle: usize) {
+        let guard = self.lock();
+        let mut finished = None;
+        guard.for_each(|t| {
+            if t.pthread.load(Ordering::Relaxed) == handle {
+                t.detached.store(1, Ordering::Relaxed);
+                if t.state() == ThreadState::Finished {
+                    finished = Some(t);
+                }
+            }
+        });
+        if let Some(record) = finished {
+            guard.recycle(record);
+        }
+    }
+
+    /// Before fork: nobody else holds the registry while the address space is copied.
+    pub fn before_fork(&self) {
+        self.lock.lock_raw();
+    }
+
+    /// After fork, in the parent.
+    ///
+    /// # Safety
+    /// The calling thread called `before_fork`.
+    pub unsafe fn after_fork_in_parent(&self) {
+        // SAFETY: the caller holds it.
+        unsafe { self.lock.unlock_raw() };
+    }
+
+    /// After fork, in the child: only the calling thread is left.
+    ///
+    /// # Safety
+    /// The calling thread called `before_fork` and is the only one of the child.
+    pub unsafe fn after_fork_in_child(&self) {
+        // SAFETY: we are alone.
+        unsafe {
+            stop::reset_after_fork();
+            self.lock.reset_after_fork();
+        }
+        let own = self.current();
+        let guard = self.lock();
+        loop {
+            let mut other = None;
+            guard.for_each(|t| {
+                if own.is_none_or(|o| !ptr::eq(o, t)) {
+                    other = Some(t);
+                }
+            });
+            match other {
+                Some(t) => guard.recycle(t),
+                None => break,
+            }
+        }
+        self.count.store(u32::from(own.is_some()), Ordering::Relaxed);
+        if let Some(own) = own {
+            own.tid.store(thread::tid(), Ordering::Relaxed);
+            tls::with(|t| t.tid.set(own.tid()));
+        }
+    }
+}

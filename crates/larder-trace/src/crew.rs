@@ -1,0 +1,311 @@
+//! The markers of the process: the collecting thread and its helpers.
+//!
+//! Helpers are created outside of pauses, sleep between cycles, and join a round late or not at all: a helper that the
+//! kernel has not scheduled yet counts as idle from the beginning, and the round's gate keeps one that comes after its
+//! end out. So nobody ever waits for a thread that has not begun.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use larder_sync::atomic::fence;
+use larder_sync::parker::Event;
+use larder_sync::termination::{MAX_MARKERS, Termination};
+use larder_sync::worklist::{Deque, Steal};
+use larder_sys::memory::{self, ReserveError};
+use larder_sys::signal::Mask;
+use larder_units::Bytes;
+
+use crate::descriptor::Entry;
+use crate::marker::{Marker, Objects, Own, PROC_ROOM, Tally};
+use crate::stack::Stack;
+
+/// Entries in the public part of a marker's work list.
+const PUBLIC: usize = 1024;
+/// Rounds of looking at every work list before an idle marker sleeps.
+const LOOKS: usize = 64;
+/// Stack of a helper thread.
+const HELPER_STACK: usize = 256 << 10;
+
+/// All markers.
+pub struct Crew {
+    deques: [Deque; MAX_MARKERS],
+    owns: [UnsafeCell<Own>; MAX_MARKERS],
+    termination: Termination,
+    /// Helper threads that exist; they are markers 1..=helpers. Sync: the collection lock.
+    helpers: AtomicUsize,
+    /// Rings for every round; helpers sleep on it.
+    bell: Event,
+    /// Markers of the present round, 0 between rounds. Sync: collector writes; label `crew.gate`.
+    open: AtomicUsize,
+    /// Helpers inside the gate. Sync: helpers; label `crew.gate`.
+    inside: AtomicU32,
+    /// The last helper out rings this for the collector.
+    out: Event,
+    /// The present round's work. Sync: valid while `open` is not 0.
+    job: AtomicPtr<Job>,
+    /// Bound on private entries, for tests of the overflow.
+    limit: AtomicUsize,
+}
+
+// SAFETY: `owns[i]` is used by marker `i` only: 0 under the collection lock, others by their thread inside the gate, and
+// set up before their thread exists.
+unsafe impl Sync for Crew {}
+
+struct Job {
+    run: unsafe fn(*const c_void, usize),
+    context: *const c_void,
+}
+
+/// The crew of the process.
+pub static CREW: Crew = Crew::new();
+
+impl Crew {
+    const fn new() -> Self {
+        Self {
+            deques: [const { Deque::new() }; MAX_MARKERS],
+            owns: [const { UnsafeCell::new(Own { stack: Stack::new(), proc_room: core::ptr::null_mut() }) };
+                MAX_MARKERS],
+            termination: Termination::new(),
+            helpers: AtomicUsize::new(0),
+            bell: Event::new(),
+            open: AtomicUsize::new(0),
+            inside: AtomicU32::new(0),
+            out: Event::new(),
+            job: AtomicPtr::new(core::ptr::null_mut()),
+            limit: AtomicUsize::new(usize::MAX),
+        }
+    }
+
+    /// Bounds the private entries of markers that are set up after this: for tests.
+    pub fn bound_stacks(&self, entries: usize) {
+        self.limit.store(entries, Ordering::Relaxed);
+    }
+
+    /// Gives marker `i` its memory.
+    fn set_up(&self, i: usize) -> Result<(), ReserveError> {
+        // SAFETY: the marker does not run yet (see `Sync` above).
+        let own = unsafe { &mut *self.owns[i].get() };
+        own.stack.reserve(self.limit.load(Ordering::Relaxed))?;
+        if own.proc_room.is_null() {
+            own.proc_room = memory::map_lazy(Bytes(PROC_ROOM * size_of::<Entry>()))?.as_ptr().cast();
+            let slots = memory::map_lazy(Bytes(PUBLIC * size_of::<Entry>()))?;
+            // SAFETY: PUBLIC entries, a power of two, used by this deque alone.
+            unsafe { self.deques[i].attach(slots.as_ptr().cast(), PUBLIC) };
+        }
+        Ok(())
+    }
+
+    /// Sees to it that there can be `markers` markers; returns how many there can be. Creates threads: not in a pause.
+    /// The caller holds the collection lock.
+    pub fn prepare(&self, markers: usize) -> usize {
+        if self.set_up(0).is_err() {
+            return 0;
+        }
+        let mut have = self.helpers.load(Ordering::Relaxed);
+        while have + 1 < markers.min(MAX_MARKERS) && self.set_up(have + 1).is_ok() && start_helper(have + 1) {
+            have += 1;
+            self.helpers.store(have, Ordering::Relaxed);
+        }
+        (have + 1).min(markers.max(1))
+    }
+
+    /// The collecting thread's private state.
+    ///
+    /// # Safety
+    /// The caller holds the collection lock and keeps only one of these at a time.
+    #[allow(clippy::mut_from_ref)] // The collection lock makes it unique.
+    pub unsafe fn first(&self) -> &mut Own {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.owns[0].get() }
+    }
+
+    /// Marks to the end with `markers` markers, beginning with what `first` (marker 0) holds. Returns what the others
+    /// did; `first` keeps its own tally. The second value says whether entries were dropped by others.
+    pub fn mark<H: Objects + Sync>(&self, markers: usize, first: &mut Marker<'_, H>) -> (Tally, bool) {
+        if markers <= 1 {
+            first.drain(|_| {});
+            return (Tally::default(), false);
+        }
+        struct Context<H> {
+            heap: H,
+            bytes: AtomicUsize,
+            objects: AtomicUsize,
+            stolen: AtomicUsize,
+            overflowed: AtomicU32,
+        }
+        unsafe fn help<H: Objects + Sync>(context: *const c_void, me: usize) {
+            // SAFETY: the gate keeps the context alive while a helper is inside.
+            let context = unsafe { &*context.cast::<Context<H>>() };
+            // SAFETY: marker `me`'s own state, and it is inside the gate.
+            let own = unsafe { &mut *CREW.owns[me].get() };
+            let mut marker = Marker::new(context.heap, own, Some(&CREW.deques[me]));
+            CREW.work(&mut marker, me, false);
+            context.bytes.fetch_add(marker.tally.bytes, Ordering::Relaxed);
+            context.objects.fetch_add(marker.tally.objects, Ordering::Relaxed);
+            context.stolen.fetch_add(marker.tally.stolen, Ordering::Relaxed);
+            context.overflowed.fetch_or(u32::from(marker.take_overflow()), Ordering::Relaxed);
+            own.stack.trim();
+        }
+        let context = Context {
+            heap: first.heap(),
+            bytes: AtomicUsize::new(0),
+            objects: AtomicUsize::new(0),
+            stolen: AtomicUsize::new(0),
+            overflowed: AtomicU32::new(0),
+        };
+        let mut job = Job { run: help::<H>, context: (&raw const context).cast() };
+        self.termination.begin(markers);
+        for helper in 1..markers {
+            // On behalf of a thread that has not begun: see the module.
+            self.termination.become_idle(helper);
+        }
+        self.job.store(&raw mut job, Ordering::Relaxed);
+        // ORDER crew.gate: Release, with the load in `help_once`: the job and the round are set up.
+        self.open.store(markers, Ordering::Release);
+        self.bell.bump_and_wake(markers as u32 - 1);
+        self.work(first, 0, true);
+        self.close();
+        let tally = Tally {
+            bytes: context.bytes.load(Ordering::Relaxed),
+            objects: context.objects.load(Ordering::Relaxed),
+            stolen: context.stolen.load(Ordering::Relaxed),
+        };
+        (tally, context.overflowed.load(Ordering::Relaxed) != 0)
+    }
+
+    /// Shuts the gate and waits until every helper that passed it is out.
+    fn close(&self) {
+        self.open.store(0, Ordering::Relaxed);
+        // Between the store of `open` and the load of `inside`: a helper adds itself and then reads `open`.
+        fence(Ordering::SeqCst);
+        loop {
+            let seen = self.out.current();
+            // ORDER crew.out: Acquire, with the subtraction in `help_once`: what helpers wrote is seen.
+            if self.inside.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            self.out.wait(seen);
+        }
+    }
+
+    /// One round of marker `me`, if it is open to it.
+    fn help_once(&self, me: usize) {
+        self.inside.fetch_add(1, Ordering::Relaxed);
+        // Between the addition and the load: see `close`.
+        fence(Ordering::SeqCst);
+        // ORDER crew.gate: Acquire, with the store in `mark`.
+        if me < self.open.load(Ordering::Acquire) {
+            let job = self.job.load(Ordering::Relaxed);
+            // SAFETY: the gate is open, so the collector waits for us before the job ends.
+            unsafe { ((*job).run)((*job).context, me) };
+        }
+        // ORDER crew.out: Release, with the load in `close`.
+        if self.inside.fetch_sub(1, Ordering::Release) == 1 {
+            self.out.bump_and_wake_all();
+        }
+    }
+
+    fn all_empty(&self) -> bool {
+        let markers = self.open.load(Ordering::Relaxed);
+        self.deques[..markers].iter().all(Deque::is_empty)
+    }
+
+    /// Takes part in a round as marker `me` until it is over.
+    fn work<H: Objects>(&self, marker: &mut Marker<'_, H>, me: usize, mut busy: bool) {
+        let mut looks = 0;
+        loop {
+            if busy {
+                marker.drain(|pieces| self.termination.announce_work(pieces));
+                // SAFETY: marker `me` owns its deque.
+                if let Some(entry) = unsafe { self.deques[me].pop() } {
+                    marker.take(entry);
+                } else if !self.steal(marker, me) {
+                    self.termination.become_idle(me);
+                    busy = false;
+                }
+            } else if self.termination.is_done() || self.termination.detect(|| self.all_empty()) {
+                return;
+            } else if !self.all_empty() {
+                self.termination.become_busy(me);
+                (busy, looks) = (true, 0);
+            } else if looks < LOOKS {
+                looks += 1;
+                core::hint::spin_loop();
+            } else {
+                looks = 0;
+                self.termination.sleep(me, || self.all_empty());
+            }
+        }
+    }
+
+    /// Steals from the others in turn, beginning behind itself: up to half of what the first victim shows.
+    fn steal<H: Objects>(&self, marker: &mut Marker<'_, H>, me: usize) -> bool {
+        let markers = self.open.load(Ordering::Relaxed);
+        for step in 1..markers {
+            let victim = &self.deques[(me + step) % markers];
+            let mut wanted = victim.len().div_ceil(2);
+            let mut got = 0;
+            while wanted > 0 {
+                match victim.steal() {
+                    Steal::Taken(entry) => {
+                        marker.take(entry);
+                        marker.tally.stolen += 1;
+                        got += 1;
+                        wanted -= 1;
+                    }
+                    Steal::Retry => core::hint::spin_loop(),
+                    Steal::Empty => break,
+                }
+            }
+            if got > 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// In a fork child: the helpers are gone.
+    ///
+    /// # Safety
+    /// The caller is the only thread of the process.
+    pub unsafe fn reset_after_fork(&self) {
+        self.helpers.store(0, Ordering::Relaxed);
+        self.inside.store(0, Ordering::Relaxed);
+        self.open.store(0, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.bell.reset_after_fork();
+            self.out.reset_after_fork();
+        }
+    }
+}
+
+extern "C" fn helper_main(me: *mut c_void) -> *mut c_void {
+    // SAFETY: the name is a C string of fewer than 16 bytes.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"larder-marker".as_ptr()) };
+    loop {
+        // A round that is rung in after this is not slept through.
+        let seen = CREW.bell.current();
+        CREW.help_once(me.addr());
+        CREW.bell.wait(seen);
+    }
+}
+
+/// Creates helper `me`, which blocks every signal so that no client handler ever runs on it.
+fn start_helper(me: usize) -> bool {
+    let old = Mask::all_but_faults().set();
+    // SAFETY: attributes are initialised and destroyed here; the routine and its argument match.
+    let ok = unsafe {
+        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
+        libc::pthread_attr_init(&mut attributes);
+        libc::pthread_attr_setstacksize(&mut attributes, HELPER_STACK);
+        libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        let mut handle = core::mem::zeroed();
+        let r = libc::pthread_create(&mut handle, &attributes, helper_main, core::ptr::without_provenance_mut(me));
+        libc::pthread_attr_destroy(&mut attributes);
+        r == 0
+    };
+    old.set();
+    ok
+}

@@ -1,0 +1,300 @@
+//! One marker: scans entries, finds objects, marks them, shares what it has too much of.
+//!
+//! A word that may be an object's address is not looked up where it is found: it goes through a short queue whose
+//! entries have their mark byte and their object prefetched, so that the cache misses of several objects overlap
+//! (thesis 3.4; the queue is Cher, Hosking and Vitek's).
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use larder_sync::worklist::Deque;
+
+use crate::descriptor::{self, Entry, MAX_PROCS, MarkProc};
+use crate::stack::Stack;
+
+/// Whether a word that points into the middle of an object keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interior {
+    /// As the client chose for heap and static data.
+    AsConfigured,
+    /// Always: stacks and registers.
+    Always,
+}
+
+/// What marking an object found.
+pub enum Marked {
+    /// It was marked already, or is no allocated object.
+    Nothing,
+    /// It is marked now, and there is nothing in it to scan.
+    Leaf {
+        /// Bytes that it keeps.
+        bytes: usize,
+    },
+    /// It is marked now, and the entry is to be scanned.
+    Scan {
+        /// Bytes that it keeps.
+        bytes: usize,
+        /// What to scan.
+        entry: Entry,
+    },
+}
+
+/// What the marker asks of a heap. Cheap to copy: every marker has its own.
+pub trait Objects: Copy {
+    /// A place where an object may be.
+    type Place: Copy;
+
+    /// Whether the word may be the address of an object. Called for every word scanned: the first test must be cheap.
+    fn find(self, word: usize, interior: Interior) -> Option<Self::Place>;
+
+    /// Asks for the memory that `mark` and the scan will read.
+    fn prefetch(self, place: Self::Place);
+
+    /// Marks the object there, if one is allocated and not marked yet.
+    fn mark(self, place: Self::Place) -> Marked;
+}
+
+/// Places that are on their way from `find` to `mark`.
+const QUEUE: usize = 16;
+/// Longest piece, in bytes, that is scanned in one go; longer ones are halved and the upper half can be stolen (SLO).
+const PIECE: usize = 2048;
+/// A marker that has more private entries than this, and nothing public, gives half of them away.
+const SHARE_ABOVE: usize = 16;
+/// Most entries that are given away at once.
+const SHARE_MOST: usize = 256;
+/// Entries that client mark procedures can push in one call.
+pub const PROC_ROOM: usize = 16 << 10;
+
+/// Client mark procedures, by number.
+///
+/// Sync: each is set once, under the allocation lock, before objects that name it exist.
+static PROCS: [AtomicPtr<()>; MAX_PROCS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_PROCS];
+
+/// Registers a mark procedure under a number.
+pub fn set_proc(number: usize, f: MarkProc) {
+    PROCS[number].store(f as *mut (), Ordering::Release);
+}
+
+fn proc(number: usize) -> Option<MarkProc> {
+    let p = PROCS[number].load(Ordering::Acquire);
+    // SAFETY: only `set_proc` stores here, and it stores a `MarkProc`.
+    (!p.is_null()).then(|| unsafe { core::mem::transmute::<*mut (), MarkProc>(p) })
+}
+
+/// What a marker did in one cycle.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Bytes of the objects that it marked.
+    pub bytes: usize,
+    /// How many they were.
+    pub objects: usize,
+    /// Entries that it stole.
+    pub stolen: usize,
+}
+
+/// The private state of one marker, kept between cycles.
+pub struct Own {
+    /// Private entries.
+    pub stack: Stack,
+    /// Room for what client mark procedures push.
+    pub proc_room: *mut Entry,
+}
+
+// SAFETY: `proc_room` belongs to this marker alone.
+unsafe impl Send for Own {}
+
+/// One marker at work in one cycle.
+pub struct Marker<'a, H: Objects> {
+    heap: H,
+    own: &'a mut Own,
+    /// The public part of its work list; shared only when there are several markers.
+    public: Option<&'a Deque>,
+    queue: [Option<H::Place>; QUEUE],
+    at: usize,
+    /// What it did.
+    pub tally: Tally,
+}
+
+impl<'a, H: Objects> Marker<'a, H> {
+    /// A marker with nothing to do.
+    pub fn new(heap: H, own: &'a mut Own, public: Option<&'a Deque>) -> Self {
+        Self { heap, own, public, queue: [None; QUEUE], at: 0, tally: Tally::default() }
+    }
+
+    /// The heap.
+    pub fn heap(&self) -> H {
+        self.heap
+    }
+
+    /// Adds work.
+    pub fn push(&mut self, entry: Entry) {
+        self.own.stack.push(entry);
+    }
+
+    /// Adds a range of words.
+    pub fn push_range(&mut self, low: usize, high: usize, interior: Interior) {
+        let low = low.next_multiple_of(size_of::<usize>());
+        let length = high.saturating_sub(low) & !7;
+        let tag = if interior == Interior::Always { descriptor::STACK } else { descriptor::LENGTH };
+        if length > 0 {
+            self.push(Entry { start: core::ptr::with_exposed_provenance_mut(low), descriptor: length | tag });
+        }
+    }
+
+    /// Looks at one word as if it had been found in a range.
+    #[inline(always)]
+    pub fn word(&mut self, word: usize, interior: Interior) {
+        if let Some(place) = self.heap.find(word, interior) {
+            self.heap.prefetch(place);
+            let slot = &mut self.queue[self.at % QUEUE];
+            self.at = self.at.wrapping_add(1);
+            if let Some(earlier) = core::mem::replace(slot, Some(place)) {
+                self.mark(earlier);
+            }
+        }
+    }
+
+    /// Marks an object, and adds it to the work if it must be scanned.
+    #[inline(always)]
+    pub fn mark(&mut self, place: H::Place) {
+        match self.heap.mark(place) {
+            Marked::Nothing => {}
+            Marked::Leaf { bytes } => {
+                self.tally.bytes += bytes;
+                self.tally.objects += 1;
+            }
+            Marked::Scan { bytes, entry } => {
+                self.tally.bytes += bytes;
+                self.tally.objects += 1;
+                self.own.stack.push(entry);
+            }
+        }
+    }
+
+    /// Marks what is still in the queue.
+    fn flush(&mut self) {
+        for _ in 0..QUEUE {
+            let slot = self.at % QUEUE;
+            self.at = self.at.wrapping_add(1);
+            if let Some(place) = self.queue[slot].take() {
+                self.mark(place);
+            }
+        }
+    }
+
+    /// Works until its private part and its queue are empty. Returns entries to the public part on the way, calling
+    /// `announce` with their number.
+    pub fn drain(&mut self, mut announce: impl FnMut(usize)) {
+        loop {
+            while let Some(entry) = self.own.stack.pop() {
+                if self.own.stack.len() > SHARE_ABOVE {
+                    self.share(&mut announce);
+                }
+                self.scan(entry);
+            }
+            self.flush();
+            if self.own.stack.is_empty() {
+                return;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn share(&mut self, announce: &mut impl FnMut(usize)) {
+        let Some(public) = self.public else { return };
+        if !public.is_empty() {
+            return;
+        }
+        let mut given = 0;
+        let most = (self.own.stack.len() / 2).min(SHARE_MOST);
+        while given < most {
+            let Some(entry) = self.own.stack.pop_oldest() else { break };
+            // SAFETY: this marker owns the deque.
+            let pushed = unsafe { public.push([entry.start.expose_provenance(), entry.descriptor]) };
+            if pushed.is_err() {
+                self.own.stack.push(entry);
+                break;
+            }
+            given += 1;
+        }
+        announce(given);
+    }
+
+    /// Scans one entry.
+    #[inline(always)]
+    fn scan(&mut self, entry: Entry) {
+        match entry.descriptor & descriptor::TAG {
+            descriptor::LENGTH => self.scan_range(entry),
+            descriptor::BITMAP => self.scan_bitmap(entry),
+            descriptor::PROC => self.call_proc(entry),
+            _ => {
+                // SAFETY: only objects get here, and their kind says where the descriptor is.
+                let resolved = unsafe { descriptor::resolve(entry.start, entry.descriptor) };
+                // A descriptor that again names itself would never end.
+                if resolved & descriptor::TAG != descriptor::PER_OBJECT && resolved != 0 {
+                    self.own.stack.push(Entry { descriptor: resolved, ..entry });
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn scan_range(&mut self, entry: Entry) {
+        let interior =
+            if entry.descriptor & descriptor::STACK != 0 { Interior::Always } else { Interior::AsConfigured };
+        let tag = entry.descriptor & descriptor::STACK;
+        let mut length = entry.descriptor & !7;
+        while length > PIECE {
+            let lower = (length / 2) & !7;
+            // SAFETY: inside the entry's range.
+            let upper = unsafe { entry.start.add(lower) };
+            self.own.stack.push(Entry { start: upper, descriptor: (length - lower) | tag });
+            length = lower;
+        }
+        let words = entry.start.cast::<usize>();
+        for i in 0..length / size_of::<usize>() {
+            // SAFETY: whoever pushed the entry vouches for its range; the world is stopped.
+            let word = unsafe { words.add(i).read() };
+            self.word(word, interior);
+        }
+    }
+
+    fn scan_bitmap(&mut self, entry: Entry) {
+        let mut bits = entry.descriptor & !descriptor::TAG;
+        let mut at = entry.start.cast::<usize>();
+        while bits != 0 {
+            if bits >> (usize::BITS - 1) != 0 {
+                // SAFETY: the bitmap describes words of the object.
+                let word = unsafe { at.read() };
+                self.word(word, Interior::AsConfigured);
+            }
+            bits <<= 1;
+            at = at.wrapping_add(1);
+        }
+    }
+
+    fn call_proc(&mut self, entry: Entry) {
+        let number = (entry.descriptor >> 2) & (MAX_PROCS - 1);
+        let environment = entry.descriptor >> 8;
+        let Some(f) = proc(number) else { return };
+        let room = self.own.proc_room;
+        // The last quarter is slack for procedures that look at the limit only now and then.
+        // SAFETY: `proc_room` holds PROC_ROOM entries; the procedure pushes above the pointer that it gets, as gc_mark.h says.
+        unsafe {
+            let top = f(entry.start.cast(), room.wrapping_sub(1), room.add(PROC_ROOM * 3 / 4), environment);
+            let pushed = top.wrapping_add(1).offset_from(room).max(0) as usize;
+            for i in 0..pushed {
+                self.own.stack.push(room.add(i).read());
+            }
+        }
+    }
+
+    /// Takes an entry that was stolen or popped from the public part.
+    pub fn take(&mut self, entry: [usize; 2]) {
+        self.own.stack.push(Entry { start: core::ptr::with_exposed_provenance_mut(entry[0]), descriptor: entry[1] });
+    }
+
+    /// Whether entries were dropped.
+    pub fn take_overflow(&mut self) -> bool {
+        self.own.stack.take_overflow()
+    }
+}

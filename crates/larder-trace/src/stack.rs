@@ -1,0 +1,175 @@
+//! A marker's private work: a stack of entries in address space that is reserved once and touched as needed.
+//!
+//! The newest entries are popped from the top; the oldest, which stand for the most work, are given to the public part
+//! from the bottom. When even the reservation is full, entries are dropped and the overflow is remembered: the heap is
+//! then walked for marked objects once more (as libgc does).
+
+use larder_sys::memory::{self, ReserveError};
+use larder_units::Bytes;
+
+use crate::descriptor::Entry;
+
+/// Entries that a stack can hold: 256 MiB of address space, of which only what is used costs memory.
+const CAPACITY: usize = 16 << 20;
+/// Entries up to which a stack keeps its memory between cycles.
+const KEPT: usize = 64 << 10;
+
+/// A marker's private entries.
+pub struct Stack {
+    entries: *mut Entry,
+    capacity: usize,
+    bottom: usize,
+    top: usize,
+    highest: usize,
+    overflowed: bool,
+}
+
+// SAFETY: the memory behind `entries` belongs to this stack alone.
+unsafe impl Send for Stack {}
+
+impl Stack {
+    /// A stack without memory: everything overflows.
+    pub const fn new() -> Self {
+        Self { entries: core::ptr::null_mut(), capacity: 0, bottom: 0, top: 0, highest: 0, overflowed: false }
+    }
+
+    /// Reserves the stack's address space, less where that is refused. `limit` bounds the entries.
+    pub fn reserve(&mut self, limit: usize) -> Result<(), ReserveError> {
+        if self.capacity != 0 {
+            return Ok(());
+        }
+        let mut capacity = CAPACITY.min(limit);
+        loop {
+            match memory::map_lazy(Bytes(capacity * size_of::<Entry>())) {
+                Ok(at) => {
+                    self.entries = at.as_ptr().cast();
+                    self.capacity = capacity;
+                    return Ok(());
+                }
+                Err(e) if capacity <= 4096 => return Err(e),
+                Err(_) => capacity /= 4,
+            }
+        }
+    }
+
+    /// Adds an entry; remembers an overflow where there is no room.
+    #[inline(always)]
+    pub fn push(&mut self, entry: Entry) {
+        if self.top == self.capacity {
+            return self.make_room(entry);
+        }
+        // SAFETY: `top` is inside the reservation.
+        unsafe { self.entries.add(self.top).write(entry) };
+        self.top += 1;
+    }
+
+    #[cold]
+    fn make_room(&mut self, entry: Entry) {
+        if self.bottom == 0 {
+            self.overflowed = true;
+            return;
+        }
+        let n = self.len();
+        // SAFETY: both ranges are inside the reservation.
+        unsafe { core::ptr::copy(self.entries.add(self.bottom), self.entries, n) };
+        (self.bottom, self.top, self.highest) = (0, n, self.capacity);
+        self.push(entry);
+    }
+
+    /// Takes the newest entry.
+    #[inline(always)]
+    pub fn pop(&mut self) -> Option<Entry> {
+        if self.top == self.bottom {
+            self.highest = self.highest.max(self.top);
+            (self.bottom, self.top) = (0, 0);
+            return None;
+        }
+        self.top -= 1;
+        // SAFETY: below the old top.
+        Some(unsafe { self.entries.add(self.top).read() })
+    }
+
+    /// Takes the oldest entry.
+    pub fn pop_oldest(&mut self) -> Option<Entry> {
+        if self.top == self.bottom {
+            return None;
+        }
+        // SAFETY: between bottom and top.
+        let entry = unsafe { self.entries.add(self.bottom).read() };
+        self.bottom += 1;
+        Some(entry)
+    }
+
+    /// How many entries there are.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.top - self.bottom
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.top == self.bottom
+    }
+
+    /// Whether entries were dropped since the last call.
+    pub fn take_overflow(&mut self) -> bool {
+        core::mem::take(&mut self.overflowed)
+    }
+
+    /// Drops every entry: an aborted cycle.
+    pub fn clear(&mut self) {
+        self.highest = self.highest.max(self.top);
+        (self.bottom, self.top) = (0, 0);
+    }
+
+    /// Gives the memory of a deep cycle back. The stack is empty.
+    pub fn trim(&mut self) {
+        debug_assert!(self.is_empty());
+        if self.highest > KEPT {
+            // SAFETY: the reservation is ours; a whole number of pages lies above `KEPT`.
+            unsafe {
+                memory::discard(
+                    self.entries.add(KEPT).cast(),
+                    Bytes((self.highest - KEPT) * size_of::<Entry>()).to_pages_rounded_up().to_bytes(),
+                );
+            }
+        }
+        self.highest = 0;
+    }
+}
+
+impl Default for Stack {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(n: usize) -> Entry {
+        Entry { start: core::ptr::null_mut(), descriptor: n }
+    }
+
+    #[test]
+    fn newest_and_oldest_come_from_their_ends_and_overflow_is_remembered() {
+        let mut s = Stack::new();
+        s.reserve(8192).unwrap();
+        for n in 0..8192 {
+            s.push(entry(n));
+        }
+        assert!(!s.take_overflow());
+        s.push(entry(9999));
+        assert!(s.take_overflow() && !s.take_overflow());
+        assert_eq!(s.pop_oldest().unwrap().descriptor, 0);
+        assert_eq!(s.pop().unwrap().descriptor, 8191);
+        s.push(entry(1));
+        s.push(entry(2));
+        assert!(!s.take_overflow(), "room at the bottom is used before anything is dropped");
+        assert_eq!(s.pop().unwrap().descriptor, 2);
+        while s.pop().is_some() {}
+        s.trim();
+        assert!(s.is_empty());
+    }
+}
