@@ -191,6 +191,19 @@ impl Default for Labs {
     }
 }
 
+/// Empties the calling thread's own slab: `each(offset, frontier, limit)` gets every rest. The caller defers stops.
+pub fn retire_own(mut each: impl FnMut(usize, usize, usize)) {
+    for offset in (0..SLAB).step_by(size_of::<Slot>()) {
+        let Some(slot) = own_slot(offset) else { return };
+        let limit = slot.limit.load(Ordering::Relaxed);
+        slot.limit.store(0, Ordering::Relaxed);
+        let frontier = slot.frontier.load(Ordering::Relaxed);
+        if frontier < limit {
+            each(offset, frontier, limit);
+        }
+    }
+}
+
 /// The calling thread's own slot, if it has a slab.
 #[inline]
 fn own_slot<'a>(offset: usize) -> Option<&'a Slot> {

@@ -133,12 +133,12 @@ pub fn physical_memory() -> Bytes {
     Bytes(pages.max(0) as usize * PAGE.0)
 }
 
-/// Maps a file for reading and writing together with others, growing it to `size` first.
-pub fn map_shared_file(path: &core::ffi::CStr, size: Bytes) -> Result<NonNull<u8>, ReserveError> {
+/// Creates a file (which must not exist: `EEXIST`) of `size` zero bytes and maps it to be shared with readers.
+pub fn create_shared_file(path: &core::ffi::CStr, size: Bytes) -> Result<NonNull<u8>, ReserveError> {
     let failed = || ReserveError { wanted: size, errno: errno() };
     // SAFETY: `path` is a C string; the descriptor is closed again below.
     unsafe {
-        let fd = libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC, 0o600);
+        let fd = libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC, 0o600);
         if fd < 0 {
             return Err(failed());
         }

@@ -155,6 +155,15 @@ impl Registry {
         RegistryGuard(self)
     }
 
+    /// Calls `f` for every record of the list without taking the lock.
+    ///
+    /// # Safety
+    /// The calling thread holds the lock (the collector, during a stop).
+    pub unsafe fn for_each_while_locked(&self, f: impl FnMut(&'static Thread)) {
+        let guard = core::mem::ManuallyDrop::new(RegistryGuard(self));
+        guard.for_each(f);
+    }
+
     /// Registered threads that can run.
     pub fn count(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
@@ -231,9 +240,18 @@ impl Registry {
         (record.start.load(Ordering::Relaxed), record.argument.load(Ordering::Relaxed))
     }
 
-    /// The argument of the calling thread is on its own stack now and need not be kept by the record.
-    pub fn forget_argument(&self, record: &'static Thread) {
-        record.argument.store(0, Ordering::Relaxed);
+    /// Keeps what the calling thread will return, until it is joined.
+    pub fn note_result(&self, record: &'static Thread, result: usize) {
+        record.result.store(result, Ordering::Relaxed);
+    }
+
+    /// Ends a stop whose guard was forgotten on purpose.
+    ///
+    /// # Safety
+    /// The calling thread holds the lock and has stopped the world.
+    pub unsafe fn resume_and_unlock(&self) {
+        let guard = RegistryGuard(self);
+        guard.resume_world();
     }
 
     /// Notes the `pthread_t` of a thread that was just created, for those who join it before it runs.

@@ -120,6 +120,11 @@ impl Crew {
         unsafe { &mut *self.owns[0].get() }
     }
 
+    /// The public part of the collecting thread's work list, if there will be more than one marker.
+    pub fn public_of_first(&self, markers: usize) -> Option<&Deque> {
+        (markers > 1).then(|| &self.deques[0])
+    }
+
     /// Marks to the end with `markers` markers, beginning with what `first` (marker 0) holds. Returns what the others
     /// did; `first` keeps its own tally. The second value says whether entries were dropped by others.
     pub fn mark<H: Objects + Sync>(&self, markers: usize, first: &mut Marker<'_, H>) -> (Tally, bool) {

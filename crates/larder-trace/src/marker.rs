@@ -61,8 +61,9 @@ const PIECE: usize = 2048;
 const SHARE_ABOVE: usize = 16;
 /// Most entries that are given away at once.
 const SHARE_MOST: usize = 256;
-/// Entries that client mark procedures can push in one call.
-pub const PROC_ROOM: usize = 16 << 10;
+/// Entries that client mark procedures can push in one call: 16 MiB of address space, touched as needed. A procedure for
+/// a weak table pushes an entry for each of its elements.
+pub const PROC_ROOM: usize = 1 << 20;
 
 /// Client mark procedures, by number.
 ///
@@ -277,10 +278,10 @@ impl<'a, H: Objects> Marker<'a, H> {
         let environment = entry.descriptor >> 8;
         let Some(f) = proc(number) else { return };
         let room = self.own.proc_room;
-        // The last quarter is slack for procedures that look at the limit only now and then.
+        // What does not fit is dropped by `mark_and_push`, which remembers it as an overflow.
         // SAFETY: `proc_room` holds PROC_ROOM entries; the procedure pushes above the pointer that it gets, as gc_mark.h says.
         unsafe {
-            let top = f(entry.start.cast(), room.wrapping_sub(1), room.add(PROC_ROOM * 3 / 4), environment);
+            let top = f(entry.start.cast(), room.wrapping_sub(1), room.add(PROC_ROOM), environment);
             let pushed = top.wrapping_add(1).offset_from(room).max(0) as usize;
             for i in 0..pushed {
                 self.own.stack.push(room.add(i).read());
@@ -291,6 +292,17 @@ impl<'a, H: Objects> Marker<'a, H> {
     /// Takes an entry that was stolen or popped from the public part.
     pub fn take(&mut self, entry: [usize; 2]) {
         self.own.stack.push(Entry { start: core::ptr::with_exposed_provenance_mut(entry[0]), descriptor: entry[1] });
+    }
+
+    /// Forgets all work: the cycle is given up.
+    pub fn abandon(&mut self) {
+        self.queue = [None; QUEUE];
+        self.own.stack.clear();
+    }
+
+    /// Ends the marker's work in this cycle. Nothing is left to do.
+    pub fn finish(self) {
+        self.own.stack.trim();
     }
 
     /// Whether entries were dropped.

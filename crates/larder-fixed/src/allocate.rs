@@ -1,0 +1,190 @@
+//! Allocation: the fast path, and what it falls back to.
+//!
+//! The fast path is a table look-up and one restartable sequence on the buffer of the current concurrency id, for every
+//! size up to [`SMALL`]: no lock, no atomic read-modify-write, no thread-local cache. Cells are cleared when the buffer is
+//! filled.
+
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+use larder_blocks::class::{BY_GRANULES, CLASSES, LARGEST};
+use larder_lab::slot_offset;
+use larder_threads::defer;
+
+use crate::heap::HEAP;
+use crate::{cycle, kind, large, object, refill};
+
+/// Largest request, in bytes, that comes from a buffer.
+pub const SMALL: usize = 32 * 1024;
+
+const _: () = assert!(SMALL + 16 == LARGEST);
+
+/// For each size in granules: the slot's offset in its kind's part of the slab (high half) and the cell in bytes (low).
+static CELLS: [u32; LARGEST / 16 + 1] = {
+    let mut table = [0; LARGEST / 16 + 1];
+    let mut g = 0;
+    while g < table.len() {
+        let class = BY_GRANULES[g] as usize;
+        table[g] = (slot_offset(0, class) as u32) << 16 | CLASSES[class].cell;
+        g += 1;
+    }
+    table
+};
+
+/// The class of a small request.
+#[inline(always)]
+pub(crate) fn class_of(bytes: usize) -> usize {
+    BY_GRANULES[(bytes + HEAP.round.load(Ordering::Relaxed)) >> 4] as usize
+}
+
+/// Allocates an object of at least `bytes` bytes, aligned to 16, cleared unless its kind says otherwise. Null when memory
+/// is exhausted even after a cycle.
+///
+/// Any thread; in a signal handler too, whatever it interrupted. A thread that is not registered never collects, and
+/// what it holds is not a root.
+///
+/// # Safety
+/// `kind` is a kind that exists. The object is kept only by what the collector can see: registered stacks, static data,
+/// registered ranges, and other objects.
+#[inline(always)]
+pub unsafe fn allocate(kind: usize, bytes: usize) -> *mut u8 {
+    if bytes <= SMALL {
+        let entry = CELLS[(bytes + HEAP.round.load(Ordering::Relaxed)) >> 4];
+        let offset = slot_offset(kind, 0) + (entry >> 16) as usize;
+        // SAFETY: the offset and the cell belong together, by the table.
+        let at = unsafe { HEAP.labs.take(offset, (entry & 0xffff) as usize) };
+        if at != 0 {
+            return ptr::with_exposed_provenance_mut(at);
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { allocate_slow(kind, bytes) }
+}
+
+/// Allocates where the buffer was empty, the object is large, or the heap does not exist yet.
+///
+/// # Safety
+/// As for [`allocate`].
+#[cold]
+#[inline(never)]
+pub unsafe fn allocate_slow(kind: usize, bytes: usize) -> *mut u8 {
+    if !crate::is_initialised() {
+        initialise();
+    }
+    if bytes > SMALL {
+        return large::allocate(kind, bytes);
+    }
+    let class = class_of(bytes);
+    if HEAP.labs.by_thread() {
+        // SAFETY: offset and cell belong together.
+        let at = unsafe { HEAP.labs.take_own(slot_offset(kind, class), CLASSES[class].cell as usize) };
+        if at != 0 {
+            return ptr::with_exposed_provenance_mut(at);
+        }
+    }
+    if defer::is_deferring() {
+        return refill::nested(kind, class);
+    }
+    cycle::collect_if_stressed();
+    let mut cycles = 0;
+    loop {
+        if HEAP.cycle_due() {
+            cycle::collect_due();
+        }
+        if let Some(at) = refill::refill(kind, class) {
+            return ptr::with_exposed_provenance_mut(at);
+        }
+        // The heap must not grow any more: a cycle may free something; a second one may free what the first one's
+        // finalizers let go.
+        if cycles == 2 || !cycle::collect_for_memory() {
+            return ptr::null_mut();
+        }
+        cycles += 1;
+    }
+}
+
+#[cold]
+fn initialise() {
+    match crate::hooks::INITIALISE.get() {
+        // SAFETY: the door set it for this.
+        Some(f) => unsafe { f() },
+        None => crate::heap::init(&crate::options::Options::default()),
+    }
+}
+
+/// Allocates several objects at once: a list linked through the first word, everything else cleared. As many as fit
+/// into a page, at least one. Null when memory is exhausted.
+///
+/// # Safety
+/// As for [`allocate`]; the client keeps the head of the list where the collector sees it.
+pub unsafe fn allocate_many(kind: usize, bytes: usize) -> *mut u8 {
+    const PAGE: usize = 4096;
+    if bytes > SMALL {
+        // SAFETY: the caller's promise.
+        return unsafe { allocate(kind, bytes) };
+    }
+    let cell = CLASSES[class_of(bytes)].cell as usize;
+    let mut head: *mut u8 = ptr::null_mut();
+    for _ in 0..(PAGE / cell).max(1) {
+        // SAFETY: the caller's promise. The list is on this stack until it is returned.
+        let at = unsafe { allocate(kind, bytes) };
+        if at.is_null() {
+            break;
+        }
+        // SAFETY: a fresh object holds at least one word.
+        unsafe { at.cast::<*mut u8>().write(head) };
+        head = at;
+    }
+    head
+}
+
+/// As [`allocate`], aligned to `align`, a power of two.
+///
+/// # Safety
+/// As for [`allocate`].
+pub unsafe fn allocate_aligned(kind: usize, bytes: usize, align: usize) -> *mut u8 {
+    if align <= 16 {
+        // SAFETY: the caller's promise.
+        return unsafe { allocate(kind, bytes) };
+    }
+    if align <= larder_units::BLOCK.0 {
+        // Large objects begin on a block.
+        if crate::is_initialised() || bytes > SMALL {
+            return large::allocate(kind, bytes.max(SMALL + 1));
+        }
+        initialise();
+        return large::allocate(kind, bytes.max(SMALL + 1));
+    }
+    // A longer object with the aligned address inside: the displacement must be valid, so it is registered.
+    let Some(padded) = bytes.checked_add(align) else { return ptr::null_mut() };
+    // SAFETY: the caller's promise.
+    let at = unsafe { allocate(kind, padded.max(SMALL + 1)) };
+    if at.is_null() {
+        return at;
+    }
+    let aligned = at.map_addr(|a| a.next_multiple_of(align));
+    crate::roots::register_displacement(aligned.addr() - at.addr());
+    aligned
+}
+
+/// Frees an object explicitly. Null is ignored; an address that is not the base of an allocated object stops the process
+/// with one line.
+///
+/// # Safety
+/// Nobody uses the object any more.
+pub unsafe fn free(at: *mut u8) {
+    if at.is_null() {
+        return;
+    }
+    let place = match HEAP.space.place(at.addr()) {
+        Some(place) if place.base == at.addr() => place,
+        _ => larder_sys::die!("GC_free({at:p}): not the address of an object; pass what an allocation returned"),
+    };
+    if !object::is_allocated(&place) {
+        larder_sys::die!("GC_free({at:p}): the object is free already; remove the second free");
+    }
+    match place.block.state() {
+        larder_blocks::State::Large => large::free(place.block),
+        _ => refill::free_cell(&place),
+    }
+}

@@ -1,0 +1,621 @@
+//! A cycle: stop, mark in parallel, resume; the sweep is left to later refills.
+//!
+//! | step | world | locks |
+//! |---|---|---|
+//! | hold the loader's list, so that nothing is unmapped | runs | loader |
+//! | one collector at a time; the allocation lock, so that no weak reference is read meanwhile | runs | + cycle, allocation |
+//! | stop | stops | + registry |
+//! | retire every buffer: cells that were not handed out are free again | stopped | + classes, large objects |
+//! | a new epoch begins; push roots; mark | stopped | |
+//! | clear links, queue finalizers, mark what they keep | stopped | |
+//! | resume | runs | - registry, classes, large objects, allocation |
+//! | free unmarked large objects, return memory, set the next budget | runs | - cycle, loader |
+//!
+//! The loader comes first and never after: a stopped thread may hold the loader's lock, but not while this thread does.
+//! No list of blocks is touched in the pause; what grows with the number of lists is only the look for sidelined runs.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+
+use larder_blocks::block::State;
+use larder_events::{Cause, CycleRecord};
+use larder_policy::crew::{CrewFacts, markers as markers_for};
+use larder_policy::pacing::{self, HeapFacts};
+use larder_sync::lock::Lock;
+use larder_sync::parker::Event as Bell;
+use larder_sys::{clock, cpus, loader, thread, tls};
+use larder_threads::{REGISTRY, Thread, ThreadState, blocking, defer};
+use larder_trace::crew::CREW;
+use larder_trace::marker::Tally;
+use larder_trace::{Interior, Marker, Objects};
+use larder_units::{Blocks, Bytes, Nanos};
+
+use crate::heap::{HEAP, next_epoch};
+use crate::hooks::{self, Event};
+use crate::settings;
+use crate::view::View;
+use crate::{events, finalization, kind, large, lock, refill, roots};
+
+/// One cycle at a time. Rank: after the loader, before the allocation lock.
+static CYCLE: Lock = Lock::new();
+/// Rings when allocation can go on: after the resume, and when `CYCLE` is given back.
+static AGAIN: Bell = Bell::new();
+/// The epochs `old << 8 | new` of the marking under way; equal between cycles.
+///
+/// Sync: collector writes in a stopped world; read by marker threads (ordered by the round's start) and by anyone who
+/// asks whether an object is allocated.
+static EPOCHS: AtomicU16 = AtomicU16::new(1 << 8 | 1);
+/// The collecting thread's marker while the client's push-other-roots procedure runs.
+///
+/// Sync: collector writes and reads.
+pub(crate) static PUSHING: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// Cycles so far. Sync: collector adds; a statistic to others.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+/// Where the census goes on; blocks before it were looked at since the last cycle. Sync: a ticket.
+static CENSUS: AtomicUsize = AtomicUsize::new(0);
+/// Marked by client mark procedures themselves. Sync: markers add; collector reads after the round.
+static PROC_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// A client mark procedure had no room. Sync: markers set; collector reads after the round.
+pub(crate) static PROC_OVERFLOW: AtomicBool = AtomicBool::new(false);
+/// Allocations in slow paths, counted for the stress mode. Sync: a ticket.
+static STRESS: AtomicU64 = AtomicU64::new(0);
+/// Bytes of roots that the last cycle scanned. Sync: collector writes; a statistic.
+static ROOTS: AtomicUsize = AtomicUsize::new(0);
+/// Time that all pauses took. Sync: collector adds; a statistic.
+static PAUSED_NS: AtomicU64 = AtomicU64::new(0);
+
+/// What a cycle looks like to a test while the world is still stopped: called with everything marked, before links are
+/// cleared.
+pub type Inspector = fn();
+/// Sync: set by tests before they start.
+static INSPECTOR: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Calls `f` in every cycle, world stopped, after marking and finalization. For verifiers.
+pub fn inspect_with(f: Option<Inspector>) {
+    INSPECTOR.store(f.map_or(core::ptr::null_mut(), |f| f as *mut ()), Ordering::Release);
+}
+
+/// Asks whether to give a cycle up: libgc's `GC_stop_func`.
+pub type StopFn = unsafe extern "C" fn() -> c_int;
+
+/// The epochs `(old, new)` of the marking under way; equal between cycles.
+pub(crate) fn epochs() -> (u8, u8) {
+    let both = EPOCHS.load(Ordering::Relaxed);
+    ((both >> 8) as u8, both as u8)
+}
+
+fn set_epochs(old: u8, new: u8) {
+    EPOCHS.store(u16::from(old) << 8 | u16::from(new), Ordering::Relaxed);
+}
+
+pub(crate) fn count_marked(bytes: usize) {
+    PROC_BYTES.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// Calls `f` for every thread's record. During a stop, by the collector.
+pub(crate) fn for_each_thread(f: impl FnMut(&'static Thread)) {
+    // SAFETY: the collector holds the registry's lock during a stop.
+    unsafe { REGISTRY.for_each_while_locked(f) }
+}
+
+/// The budget after a cycle that found `live` bytes.
+pub(crate) fn budget(live: Bytes) -> Bytes {
+    pacing::budget(HeapFacts {
+        live,
+        roots: Bytes(ROOTS.load(Ordering::Relaxed)),
+        free_space_divisor: settings::FREE_SPACE_DIVISOR.load(Ordering::Relaxed),
+        initial: Bytes(settings::INITIAL_HEAP.load(Ordering::Relaxed)),
+        max: settings::max_heap(),
+    })
+}
+
+fn crew_facts() -> CrewFacts {
+    let asked = settings::MARKERS.load(Ordering::Relaxed);
+    CrewFacts {
+        usable_cpus: usable_cpus(),
+        asked: (asked > 0).then_some(asked),
+        traced: Bytes(HEAP.live.load(Ordering::Relaxed) + ROOTS.load(Ordering::Relaxed)),
+    }
+}
+
+/// CPUs, looked up now and then: a quota may change while the program runs.
+fn usable_cpus() -> usize {
+    static KNOWN: AtomicUsize = AtomicUsize::new(0);
+    const EVERY: u64 = 64;
+    let known = KNOWN.load(Ordering::Relaxed);
+    if known > 0 && NUMBER.load(Ordering::Relaxed) % EVERY != 0 {
+        return known;
+    }
+    let now = cpus::usable();
+    KNOWN.store(now, Ordering::Relaxed);
+    now
+}
+
+/// Collects if that is due, or waits until somebody else has.
+pub(crate) fn collect_due() {
+    if is_disabled() {
+        return;
+    }
+    if CYCLE.is_locked() {
+        wait_for_cycle();
+    } else {
+        run(Request { cause: Cause::Budget, stop: None, unmap: false });
+    }
+}
+
+/// Waits, as a blocked thread that need not be signalled, until the cycle under way has resumed the world.
+fn wait_for_cycle() {
+    unsafe extern "C" fn wait(seen: *mut c_void) -> *mut c_void {
+        AGAIN.wait(seen.addr() as u32);
+        core::ptr::null_mut()
+    }
+    let seen = AGAIN.current();
+    if CYCLE.is_locked() && REGISTRY.current().is_some() {
+        // SAFETY: the callback touches no heap.
+        unsafe { blocking::blocking(wait, core::ptr::without_provenance_mut(seen as usize)) };
+    }
+}
+
+/// In the stress mode, collects at every n-th refill.
+pub(crate) fn collect_if_stressed() {
+    let every = settings::COLLECT_EVERY.load(Ordering::Relaxed);
+    if every > 0 && STRESS.fetch_add(1, Ordering::Relaxed) % every == every - 1 && !is_disabled() {
+        run(Request { cause: Cause::Stress, stop: None, unmap: false });
+    }
+}
+
+/// Collects because the heap must not grow; false when that is not possible.
+pub(crate) fn collect_for_memory() -> bool {
+    !is_disabled() && run(Request { cause: Cause::MaxHeap, stop: None, unmap: false })
+}
+
+/// A full cycle at the client's wish. False when collection is disabled or not possible here.
+pub fn collect() -> bool {
+    !is_disabled() && run(Request { cause: Cause::Explicit, stop: None, unmap: false })
+}
+
+/// The same, and gives all free memory back to the kernel.
+pub fn collect_and_unmap() -> bool {
+    !is_disabled() && run(Request { cause: Cause::Explicit, stop: None, unmap: true })
+}
+
+/// A cycle that is given up when `stop` says so; false then.
+pub fn try_collect(stop: Option<StopFn>) -> bool {
+    !is_disabled() && run(Request { cause: Cause::Explicit, stop, unmap: false })
+}
+
+/// No cycles until as many calls of [`enable`].
+pub fn disable() {
+    settings::DISABLED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Takes one [`disable`] back.
+pub fn enable() {
+    let _ = settings::DISABLED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+}
+
+/// Whether cycles are disabled.
+pub fn is_disabled() -> bool {
+    settings::DISABLED.load(Ordering::Relaxed) > 0
+}
+
+/// Lets the heap grow by so much before the next cycle. False when it may not become so large.
+pub fn expand(bytes: usize) -> bool {
+    let goal = HEAP.size().0.saturating_add(bytes);
+    let max = settings::max_heap();
+    if (max.0 != 0 && goal > max.0) || goal > HEAP.space.reserved().to_bytes().0 {
+        return false;
+    }
+    settings::INITIAL_HEAP.fetch_max(goal, Ordering::Relaxed);
+    let live = Bytes(HEAP.live.load(Ordering::Relaxed));
+    HEAP.budget.store(budget(live).0, Ordering::Relaxed);
+    true
+}
+
+/// Bounds the heap; 0 takes the bound away.
+pub fn set_max_heap(bytes: usize) {
+    settings::MAX_HEAP.store(bytes, Ordering::Relaxed);
+    let live = Bytes(HEAP.live.load(Ordering::Relaxed));
+    HEAP.budget.store(budget(live).0, Ordering::Relaxed);
+}
+
+/// See [`larder_policy::pacing::HeapFacts::free_space_divisor`].
+pub fn set_free_space_divisor(divisor: usize) {
+    settings::FREE_SPACE_DIVISOR.store(divisor.max(1), Ordering::Relaxed);
+}
+
+/// Asks for a number of markers; 0 lets the CPUs decide.
+pub fn set_markers(markers: usize) {
+    settings::MARKERS.store(markers, Ordering::Relaxed);
+}
+
+/// The most markers that a cycle will have.
+pub fn markers() -> usize {
+    larder_policy::crew::most_markers(crew_facts())
+}
+
+/// Cycles so far.
+pub fn number() -> u64 {
+    NUMBER.load(Ordering::Relaxed)
+}
+
+/// Time that all pauses took together.
+pub fn paused() -> Nanos {
+    Nanos(PAUSED_NS.load(Ordering::Relaxed))
+}
+
+struct Request {
+    cause: Cause,
+    stop: Option<StopFn>,
+    unmap: bool,
+}
+
+/// Runs one cycle on the calling thread. False when it may not: an unregistered thread, a slow path, a child of vfork, or
+/// given up.
+fn run(request: Request) -> bool {
+    if REGISTRY.current().is_none() || defer::is_deferring() || tls::with(|t| t.tid.get()) != thread::tid() {
+        return false;
+    }
+    hooks::call(&hooks::BEFORE_CYCLE);
+    let done = loader::with_objects_held(|| {
+        CYCLE.lock_raw();
+        let mut stage = Stage { request: &request, done: false };
+        // A second collector that waited for the first finds that nothing is due any more.
+        if request.cause != Cause::Budget || HEAP.cycle_due() {
+            thread::with_spilled_registers(collect_from, (&raw mut stage).cast());
+        }
+        // SAFETY: taken above.
+        unsafe { CYCLE.unlock_raw() };
+        AGAIN.bump_and_wake_all();
+        stage.done
+    });
+    if done {
+        finalization::after_cycle();
+    }
+    done
+}
+
+struct Stage<'a> {
+    request: &'a Request,
+    done: bool,
+}
+
+/// The cycle proper, with this thread's registers spilled at `sp`.
+extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
+    // SAFETY: `run` passes its own local.
+    let stage = unsafe { &mut *stage.cast::<Stage<'_>>() };
+    let own = REGISTRY.current().expect("`run` checked that the thread is registered");
+    own.set_stack_pointer(sp.addr());
+
+    lock::acquire();
+    hooks::event(Event::Start);
+    hooks::call(&hooks::START);
+    let number = NUMBER.load(Ordering::Relaxed) + 1;
+    let mut record = CycleRecord::new(number, stage.request.cause);
+    let wanted = markers_for(crew_facts());
+    let markers = CREW.prepare(wanted);
+    if markers == 0 {
+        larder_sys::die!("cannot map a mark stack: out of memory");
+    }
+    record.markers = markers as u32;
+
+    hooks::event(Event::PreStopWorld);
+    let begun = clock::now();
+    record.start = begun;
+    let registry = REGISTRY.lock();
+    let stopped = registry.stop_world();
+    (record.threads, record.threads_blocked) = (stopped.signalled, stopped.blocked);
+    record.time_to_stop = Nanos(stopped.time_ns);
+    hooks::event(Event::PostStopWorld);
+
+    refill::lock_all();
+    large::LOCK.lock_raw();
+    record.allocated = Bytes(HEAP.since.load(Ordering::Relaxed));
+    // SAFETY: the world is stopped, and the locks are held.
+    let completed = unsafe { mark(own, markers, stage.request, &mut record) };
+    // SAFETY: taken above.
+    unsafe {
+        large::LOCK.unlock_raw();
+        refill::unlock_all();
+    }
+    if completed {
+        NUMBER.store(number, Ordering::Relaxed);
+        HEAP.live.store(record.live.0, Ordering::Relaxed);
+        HEAP.total.fetch_add(record.allocated.0 as u64, Ordering::Relaxed);
+        HEAP.since.fetch_sub(record.allocated.0, Ordering::Relaxed);
+        HEAP.freed.store(0, Ordering::Relaxed);
+        CENSUS.store(0, Ordering::Relaxed);
+    }
+    HEAP.budget.store(budget(Bytes(HEAP.live.load(Ordering::Relaxed))).0, Ordering::Relaxed);
+
+    hooks::event(Event::PreStartWorld);
+    registry.resume_world();
+    record.pause = clock::now().since(begun);
+    drop(registry);
+    AGAIN.bump_and_wake_all();
+    hooks::event(Event::PostStartWorld);
+    PAUSED_NS.fetch_add(record.pause.0, Ordering::Relaxed);
+
+    if completed {
+        hooks::event(Event::ReclaimStart);
+        large::sweep();
+        age_epochs(number);
+        record.returned = return_memory(stage.request.unmap);
+        hooks::event(Event::ReclaimEnd);
+    }
+    record.heap = HEAP.size();
+    record.total = clock::now().since(begun);
+    events::publish(&record, completed);
+    hooks::event(Event::End);
+    // SAFETY: taken above.
+    unsafe { lock::release() };
+    stage.done = completed;
+}
+
+/// Marks everything reachable. False when the cycle was given up; then everything that was allocated still is.
+///
+/// # Safety
+/// The world is stopped; the caller holds the locks of all classes and of the large objects.
+unsafe fn mark(own: &'static Thread, markers: usize, request: &Request, record: &mut CycleRecord) -> bool {
+    let begun = clock::now();
+    // SAFETY: the caller's promise.
+    record.buffer_waste = Bytes(unsafe { refill::retire_in_stopped_world() });
+    let old = HEAP.epoch();
+    let new = next_epoch(old);
+    set_epochs(old, new);
+    PROC_BYTES.store(0, Ordering::Relaxed);
+    PROC_OVERFLOW.store(false, Ordering::Relaxed);
+    hooks::event(Event::MarkStart);
+    let view = View::new(old, new);
+    // SAFETY: the collection lock is held, and this is the only use.
+    let first = unsafe { CREW.first() };
+    let public = CREW.public_of_first(markers);
+    let mut marker = Marker::new(view, first, public);
+    push_roots(&mut marker, own, record);
+    // SAFETY: the client set it to be called so.
+    if request.stop.is_some_and(|stop| unsafe { stop() } != 0) {
+        marker.abandon();
+        give_up(old, new);
+        return false;
+    }
+    let mut tally = Tally::default();
+    loop {
+        let (others, overflowed) = CREW.mark(markers, &mut marker);
+        tally.bytes += others.bytes;
+        tally.objects += others.objects;
+        if !(marker.take_overflow() | overflowed | PROC_OVERFLOW.swap(false, Ordering::Relaxed)) {
+            break;
+        }
+        rescan(&mut marker, new);
+    }
+    hooks::event(Event::MarkEnd);
+    let mut reach = finalization::Reach { marker: &mut marker };
+    let finalized = finalization::process(&mut reach);
+    (record.links_cleared, record.finalizable) = (finalized.links as u64, finalized.queued as u64);
+    tally.bytes += marker.tally.bytes + PROC_BYTES.load(Ordering::Relaxed);
+    tally.objects += marker.tally.objects;
+    record.live = Bytes(tally.bytes);
+    record.marked_objects = tally.objects as u64;
+    record.mark = clock::now().since(begun);
+    marker.finish();
+    let inspector = INSPECTOR.load(Ordering::Acquire);
+    if !inspector.is_null() {
+        // SAFETY: only `inspect_with` stores here.
+        unsafe { core::mem::transmute::<*mut (), Inspector>(inspector)() };
+    }
+    HEAP.epoch.store(new, Ordering::Relaxed);
+    set_epochs(new, new);
+    true
+}
+
+/// Pushes everything that is live by itself.
+fn push_roots(marker: &mut Marker<'_, View>, own: &'static Thread, record: &mut CycleRecord) {
+    let mut bytes = roots::push_all_static(marker);
+    for_each_thread(|t| {
+        match t.state() {
+            ThreadState::Running | ThreadState::Blocked => {
+                let base = stack_base(t);
+                let sp = t.stack_pointer();
+                if sp < base {
+                    bytes += base - sp;
+                    marker.push_range(sp, base, Interior::Always);
+                }
+                if let Some((low, high)) = t.alternate_stack() {
+                    bytes += high - low;
+                    marker.push_range(low, high, Interior::Always);
+                }
+            }
+            ThreadState::Starting | ThreadState::Finished | ThreadState::Free => {}
+        }
+        for word in t.roots() {
+            marker.word(word, Interior::Always);
+        }
+    });
+    let _ = own;
+    // SAFETY: the world is stopped and the locks of the classes and of the large objects are held.
+    unsafe { push_uncollectable(marker) };
+    finalization::push_roots(|word| marker.word(word, Interior::Always));
+    if let Some(f) = hooks::PUSH_OTHER_ROOTS.get() {
+        PUSHING.store(core::ptr::from_mut(marker).cast(), Ordering::Relaxed);
+        // SAFETY: the client set it to be called so.
+        unsafe { f() };
+        PUSHING.store(core::ptr::null_mut(), Ordering::Relaxed);
+    }
+    ROOTS.store(bytes, Ordering::Relaxed);
+    record.roots = Bytes(bytes);
+}
+
+/// Where a thread's stack begins. For the main thread the door's variable counts, which fibers move.
+fn stack_base(t: &Thread) -> usize {
+    let variable = settings::MAIN_STACK_BASE.load(Ordering::Relaxed);
+    // SAFETY: `set_main_stack_base_variable` stored a static.
+    match unsafe { variable.as_ref() } {
+        Some(v) if t.tid() == thread::pid() => {
+            let base = v.load(Ordering::Relaxed).addr();
+            if base == 0 { t.stack_base() } else { base }
+        }
+        _ => t.stack_base(),
+    }
+}
+
+/// Objects of uncollectable kinds are roots while they are allocated.
+///
+/// # Safety
+/// The world is stopped; the locks of the classes and of the large objects are held.
+unsafe fn push_uncollectable(marker: &mut Marker<'_, View>) {
+    let view = marker.heap();
+    let mut every_cell = |b: &'static larder_blocks::Block| {
+        let start = HEAP.space.address_of(HEAP.space.index_of(b));
+        for cell in 0..b.cells.get() as usize {
+            if let Some(spot) = view.find(start + cell * b.cell.get() as usize, Interior::Always) {
+                marker.mark(spot);
+            }
+        }
+    };
+    for k in [kind::UNCOLLECTABLE, kind::POINTER_FREE_UNCOLLECTABLE] {
+        // SAFETY: the caller's promise.
+        unsafe { refill::for_each_block(k, &mut every_cell) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        large::for_each(|b| {
+            if kind::uncollectable(b.kind.get() as usize) {
+                every_cell(b);
+            }
+        });
+    }
+}
+
+/// Scans every marked object once more, because entries were dropped.
+fn rescan(marker: &mut Marker<'_, View>, new: u8) {
+    for index in 0..HEAP.space.frontier().0 {
+        // SAFETY: below the frontier.
+        let b = unsafe { HEAP.space.block(index) };
+        if !matches!(b.state(), State::Small | State::Large) || b.descriptor.get() == 0 {
+            continue;
+        }
+        let start = HEAP.space.address_of(index);
+        for cell in 0..b.cells.get() as usize {
+            // SAFETY: a cell of the block.
+            if unsafe { b.mark(cell) }.load(Ordering::Relaxed) == new
+                && let Some(entry) = marker.heap().entry_of(start + cell * b.cell.get() as usize)
+            {
+                marker.push(entry);
+                // A block at a time, so that the stack that overflowed does not overflow again.
+                marker.drain(|_| {});
+            }
+        }
+    }
+}
+
+/// Takes every mark of a cycle that was given up back: what was allocated before still is, and no block is sweepable
+/// that was not before.
+fn give_up(old: u8, new: u8) {
+    for index in 0..HEAP.space.frontier().0 {
+        // SAFETY: below the frontier.
+        let b = unsafe { HEAP.space.block(index) };
+        if matches!(b.state(), State::Small | State::Large) {
+            // SAFETY: the record is in one of the two states.
+            for m in unsafe { b.all_marks() } {
+                if m.load(Ordering::Relaxed) == new {
+                    m.store(old, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+    set_epochs(old, old);
+}
+
+/// Looks through blocks that no refill has come to, and gives empty ones to the pool: until about `wanted` blocks are
+/// found, or all were looked at. False when there is nothing left to look at.
+pub(crate) fn census(wanted: Blocks) -> bool {
+    const STEP: usize = 32;
+    let goal = wanted.0.max(8);
+    let mut found = 0;
+    loop {
+        let end = HEAP.space.frontier().0;
+        if CENSUS.load(Ordering::Relaxed) >= end {
+            return found > 0;
+        }
+        let from = CENSUS.fetch_add(STEP, Ordering::Relaxed);
+        for index in from..(from + STEP).min(end) {
+            if refill::reclaim_if_empty(index) {
+                found += 1;
+            }
+        }
+        if found >= goal {
+            return true;
+        }
+    }
+}
+
+/// Often enough that no mark byte survives until its epoch comes again, forgets the bytes of free cells.
+fn age_epochs(number: u64) {
+    const EVERY: u64 = 100;
+    if number % EVERY == 0 {
+        for index in 0..HEAP.space.frontier().0 {
+            let _deferral = defer::enter();
+            refill::forget_old_epochs(index);
+        }
+    }
+}
+
+/// Gives memory back to the kernel that the next budget will not need.
+fn return_memory(all: bool) -> Bytes {
+    let live = Bytes(HEAP.live.load(Ordering::Relaxed));
+    let keep = if all { Bytes(0) } else { pacing::resident_to_keep(Bytes(HEAP.budget.load(Ordering::Relaxed))) };
+    // What the heap holds beyond live data and the next budget, counting an eighth for blocks with few survivors.
+    let needed = live.0 + live.0 / 8 + keep.0;
+    if HEAP.size().0 <= needed {
+        return Bytes(0);
+    }
+    let _deferral = defer::enter();
+    while census(Blocks(usize::MAX / 2)) {}
+    HEAP.pool.discard(&HEAP.space, keep.to_blocks_rounded_up())
+}
+
+/// Before fork: no cycle is under way, and this thread holds every lock of the heap.
+pub(crate) fn before_fork() {
+    CYCLE.lock_raw();
+    lock::acquire();
+    REGISTRY.before_fork();
+    refill::lock_all();
+    large::LOCK.lock_raw();
+    HEAP.pool.lock().lock_raw();
+}
+
+/// After fork, in the parent.
+///
+/// # Safety
+/// The calling thread called `before_fork`.
+pub(crate) unsafe fn after_fork_in_parent() {
+    // SAFETY: all were taken by `before_fork`.
+    unsafe {
+        HEAP.pool.lock().unlock_raw();
+        large::LOCK.unlock_raw();
+        refill::unlock_all();
+        REGISTRY.after_fork_in_parent();
+        lock::release();
+        CYCLE.unlock_raw();
+    }
+    AGAIN.bump_and_wake_all();
+}
+
+/// After fork, in the child.
+///
+/// # Safety
+/// The calling thread called `before_fork` and is the only one of the child.
+pub(crate) unsafe fn after_fork_in_child() {
+    // SAFETY: we are alone.
+    unsafe {
+        HEAP.pool.lock().reset_after_fork();
+        large::LOCK.reset_after_fork();
+        refill::reset_after_fork();
+        REGISTRY.after_fork_in_child();
+        lock::ALLOCATION.reset_after_fork();
+        CYCLE.reset_after_fork();
+        AGAIN.reset_after_fork();
+        CREW.reset_after_fork();
+    }
+    events::after_fork_in_child();
+}

@@ -1,0 +1,85 @@
+//! What this process tells the `larder` tool: one record for each cycle, and counters, in a file that the tool maps.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use larder_events::{Counter, CycleRecord, DIRECTORY_VARIABLE, FILE_BYTES, Identity, IndexKind, Writer, event_path};
+use larder_sys::{clock, env, memory, thread};
+use larder_threads::REGISTRY;
+use larder_units::Bytes;
+
+use crate::heap::HEAP;
+
+/// The mapped file, or null. Sync: written at initialisation and in fork children; read by the collector.
+static FILE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+
+/// How many earlier programs of the same process (exec) are looked past.
+const ATTEMPTS: u32 = 100;
+
+/// Creates this process's file, if the environment asks for one.
+pub(crate) fn attach() {
+    let Some(directory) = env::var(DIRECTORY_VARIABLE) else { return };
+    let mut space = [0; 4096];
+    for attempt in 0..ATTEMPTS {
+        let Some(path) = event_path(directory.to_bytes(), thread::pid() as u32, attempt, &mut space) else { return };
+        match memory::create_shared_file(path, Bytes(FILE_BYTES)) {
+            Ok(at) => {
+                // SAFETY: a fresh mapping of FILE_BYTES zeroes that is never unmapped while `FILE` names it.
+                let writer = unsafe { Writer::new(at.as_ptr()) };
+                let mut name = [0; 64];
+                writer.initialise(Identity {
+                    pid: thread::pid() as u32,
+                    index: IndexKind::from_code(HEAP.association.load(Ordering::Relaxed)).unwrap_or(IndexKind::Thread),
+                    start_monotonic: clock::now(),
+                    start_realtime: clock::wall(),
+                    program: env::read_file(c"/proc/self/comm", &mut name).unwrap_or(b"?").trim_ascii_end(),
+                });
+                FILE.store(at.as_ptr(), Ordering::Release);
+                return;
+            }
+            Err(e) if e.errno == libc::EEXIST => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// A fork child is a process of its own: it leaves its parent's file alone.
+pub(crate) fn after_fork_in_child() {
+    let at = FILE.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    if !at.is_null() {
+        // SAFETY: the mapping made by `attach`; nobody else uses it in the child.
+        unsafe { memory::unmap(at, Bytes(FILE_BYTES)) };
+        attach();
+    }
+}
+
+/// Publishes a cycle. By the collector, outside of the pause.
+pub(crate) fn publish(record: &CycleRecord, completed: bool) {
+    let at = FILE.load(Ordering::Acquire);
+    if at.is_null() {
+        return;
+    }
+    // SAFETY: `attach` mapped it, and only one collector runs at a time.
+    let writer = unsafe { Writer::new(at) };
+    let set = |counter, value: u64| writer.counter(counter).store(value, Ordering::Relaxed);
+    let add = |counter, value: u64| {
+        writer.counter(counter).fetch_add(value, Ordering::Relaxed);
+    };
+    if !completed {
+        add(Counter::AbortedCycles, 1);
+        return;
+    }
+    set(Counter::AllocatedBytes, HEAP.total.load(Ordering::Relaxed));
+    set(Counter::Refills, HEAP.refills.load(Ordering::Relaxed));
+    set(Counter::ThreadsRegistered, u64::from(REGISTRY.count()));
+    set(Counter::ThreadsStartedTotal, REGISTRY.total() as u64);
+    set(Counter::HeapBytes, record.heap.0 as u64);
+    set(Counter::LiveBytes, record.live.0 as u64);
+    set(Counter::MaxHeapBytes, crate::settings::max_heap().0 as u64);
+    set(Counter::MarkersAvailable, crate::cycle::markers() as u64);
+    add(Counter::ReturnedBytesTotal, record.returned.0 as u64);
+    add(Counter::BufferWasteBytes, record.buffer_waste.0 as u64);
+    let free = HEAP.pool.resident() + HEAP.pool.discarded();
+    set(Counter::BlocksInUse, HEAP.space.frontier().saturating_sub(free).0 as u64);
+    set(Counter::SampledNs, clock::now().0);
+    writer.publish(record);
+}

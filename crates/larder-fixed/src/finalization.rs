@@ -1,0 +1,209 @@
+//! Finalizers and disappearing links of this heap: the tables of `larder-trace`, under the allocation lock.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use larder_sys::tls;
+use larder_trace::finalize::Finalizers;
+pub use larder_trace::finalize::{FinalizerFn, NoMemory, Order};
+use larder_trace::links::{Links, Reachability};
+pub use larder_trace::links::{Moved, Registered};
+use larder_trace::{Interior, Marker, Objects};
+
+use crate::view::View;
+use crate::{cycle, hooks, lock, settings};
+
+struct Tables {
+    short: Links,
+    long: Links,
+    finalizers: Finalizers,
+}
+
+struct Guarded(UnsafeCell<Tables>);
+// SAFETY: used under the allocation lock only.
+unsafe impl Sync for Guarded {}
+
+static TABLES: Guarded =
+    Guarded(UnsafeCell::new(Tables { short: Links::new(), long: Links::new(), finalizers: Finalizers::new() }));
+
+/// Finalizers that wait to be run. Sync: written under the allocation lock; anyone reads it as a hint.
+static READY: AtomicUsize = AtomicUsize::new(0);
+/// The cycle after which the notifier was called last. Sync: a ticket.
+static NOTIFIED: AtomicU64 = AtomicU64::new(0);
+/// The thread that runs finalizers now, by its thread block, or 0: finalizers do not nest. Sync: compare-and-swap.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+fn with_tables<R>(f: impl FnOnce(&mut Tables) -> R) -> R {
+    // SAFETY: the lock makes this the only reference.
+    lock::with(|| f(unsafe { &mut *TABLES.0.get() }))
+}
+
+/// Sets (or with `None` removes) the finalizer of an object; returns the old one and its client data.
+pub fn register(
+    object: usize,
+    f: Option<FinalizerFn>,
+    client_data: usize,
+    order: Order,
+) -> Result<(Option<FinalizerFn>, usize), NoMemory> {
+    with_tables(|t| t.finalizers.register(object, f, client_data, order))
+}
+
+/// Registers a link: the word at `link` is cleared when `object` dies, before its finalizer runs.
+pub fn register_link(link: usize, object: usize) -> Result<Registered, NoMemory> {
+    with_tables(|t| t.short.register(link, object))
+}
+
+/// Takes a link back.
+pub fn unregister_link(link: usize) -> bool {
+    with_tables(|t| t.short.unregister(link))
+}
+
+/// The link has moved to another word.
+pub fn move_link(from: usize, to: usize) -> Moved {
+    with_tables(|t| t.short.move_link(from, to))
+}
+
+/// Registers a long link: cleared only when `object` is really gone, after its finalizer ran.
+pub fn register_long_link(link: usize, object: usize) -> Result<Registered, NoMemory> {
+    with_tables(|t| t.long.register(link, object))
+}
+
+/// Takes a long link back.
+pub fn unregister_long_link(link: usize) -> bool {
+    with_tables(|t| t.long.unregister(link))
+}
+
+/// The long link has moved to another word.
+pub fn move_long_link(from: usize, to: usize) -> Moved {
+    with_tables(|t| t.long.move_link(from, to))
+}
+
+/// Finalizers that wait to be run.
+pub fn ready() -> usize {
+    READY.load(Ordering::Relaxed)
+}
+
+/// Runs the finalizers that are ready, on this thread, without any lock. Returns how many.
+pub fn invoke() -> usize {
+    let mut run = 0;
+    while READY.load(Ordering::Relaxed) > 0 {
+        let next = with_tables(|t| {
+            let next = t.finalizers.take_ready();
+            READY.store(t.finalizers.ready(), Ordering::Relaxed);
+            next
+        });
+        let Some((f, object, client_data)) = next else { break };
+        // The object and the data stay on this stack until the finalizer returns.
+        // SAFETY: the client registered the function for this object.
+        unsafe {
+            f(
+                core::ptr::with_exposed_provenance_mut::<c_void>(object),
+                core::ptr::with_exposed_provenance_mut::<c_void>(client_data),
+            );
+        }
+        core::hint::black_box((object, client_data));
+        run += 1;
+    }
+    run
+}
+
+/// Makes everything that is registered ready, and runs it, until nothing is registered any more.
+pub fn finalize_all() {
+    loop {
+        let queued = with_tables(|t| {
+            let n = t.finalizers.queue_all();
+            READY.store(t.finalizers.ready(), Ordering::Relaxed);
+            n
+        });
+        if queued == 0 && ready() == 0 {
+            return;
+        }
+        invoke();
+    }
+}
+
+/// After a cycle: runs what became ready, or tells the client. No lock is held.
+pub(crate) fn after_cycle() {
+    if ready() == 0 {
+        return;
+    }
+    if settings::FINALIZE_ON_DEMAND.load(Ordering::Relaxed) {
+        let number = cycle::number();
+        if NOTIFIED.swap(number, Ordering::Relaxed) != number {
+            hooks::call(&hooks::FINALIZER_NOTIFIER);
+        }
+        return;
+    }
+    // A finalizer that allocates may come here again; it must not run the others inside itself.
+    let own = tls::block().addr();
+    if RUNNING.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+        invoke();
+        RUNNING.store(0, Ordering::Release);
+    }
+}
+
+/// Pushes what the tables keep alive. World stopped; the caller holds the allocation lock.
+pub(crate) fn push_roots(f: impl FnMut(usize)) {
+    // SAFETY: the caller holds the lock.
+    unsafe { &*TABLES.0.get() }.finalizers.push_roots(f);
+}
+
+/// What the tables ask of the marker.
+pub(crate) struct Reach<'a, 'b> {
+    pub marker: &'a mut Marker<'b, View>,
+}
+
+impl Reachability for Reach<'_, '_> {
+    fn is_marked(&self, object: usize) -> bool {
+        self.marker.heap().is_marked(object).unwrap_or(true)
+    }
+
+    fn set_mark(&mut self, object: usize) {
+        self.marker.heap().set_mark(object);
+    }
+
+    fn mark_from(&mut self, object: usize, ignore_self: bool) {
+        let view = self.marker.heap();
+        let Some(entry) = view.entry_of(object) else { return };
+        if ignore_self {
+            // As libgc does it: the object's words one by one, except those that point into the object itself. A way back
+            // through another object counts.
+            for word in view.words_of(object) {
+                if !view.is_inside(object, word) {
+                    self.marker.word(word, Interior::AsConfigured);
+                }
+            }
+        } else {
+            self.marker.push(entry);
+        }
+        self.marker.drain(|_| {});
+    }
+
+    fn base(&self, address: usize) -> Option<usize> {
+        self.marker.heap().base_of(address)
+    }
+}
+
+/// What one cycle's finalization did.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Finalized {
+    pub links: usize,
+    pub queued: usize,
+}
+
+/// Clears links and queues finalizers, in libgc's order. World stopped, everything else marked.
+pub(crate) fn process(reach: &mut Reach<'_, '_>) -> Finalized {
+    // SAFETY: the collector holds the allocation lock.
+    let t = unsafe { &mut *TABLES.0.get() };
+    let java = settings::JAVA_FINALIZATION.load(Ordering::Relaxed);
+    // SAFETY: links are words of the client's, valid as long as they are registered.
+    let mut links = unsafe { t.short.clear_dead(reach) };
+    let queued = t.finalizers.process(reach, java, |_| {});
+    t.short.remove_dangling(reach);
+    // SAFETY: as above.
+    links += unsafe { t.long.clear_dead(reach) };
+    t.long.remove_dangling(reach);
+    READY.store(t.finalizers.ready(), Ordering::Relaxed);
+    Finalized { links, queued }
+}

@@ -1,0 +1,195 @@
+//! The heap's state, and how it begins.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use larder_blocks::Space;
+use larder_blocks::pool::{Pool, Run};
+use larder_lab::{Association, Labs};
+use larder_sync::lock::Lock;
+use larder_sys::{cpus, memory, say, thread};
+use larder_threads::{REGISTRY, stop};
+use larder_units::{Blocks, Bytes};
+
+use crate::options::Options;
+use crate::settings;
+
+/// Most address space that a heap reserves. It costs nothing; the limit keeps the block table's own reservation small.
+const MOST_RESERVED: Bytes = Bytes::mib(512 << 10);
+
+/// The heap. Field by field: who writes when.
+pub(crate) struct Heap {
+    pub space: Space,
+    pub pool: Pool,
+    pub labs: Labs,
+    /// What is added to a request before it is cut to granules: 15, and one more when a pointer one past the end counts.
+    ///
+    /// Sync: set at initialisation.
+    pub round: AtomicUsize,
+    /// An object whose mark byte has this value is allocated. Between cycles: the last cycle's epoch. 1..=[`LAST_EPOCH`].
+    ///
+    /// Sync: collector writes in a stopped world, with the locks of all classes; everybody else reads in a deferral.
+    pub epoch: AtomicU8,
+    /// Bytes handed to buffers and large objects since the last cycle.
+    ///
+    /// Sync: a statistic that many add to; it decides when, not whether something is safe.
+    pub since: AtomicUsize,
+    /// Bytes after which the next cycle is due.
+    ///
+    /// Sync: the collector writes.
+    pub budget: AtomicUsize,
+    /// Bytes handed out before the last cycle.
+    pub total: AtomicU64,
+    /// Bytes freed explicitly since the last cycle.
+    pub freed: AtomicUsize,
+    /// Bytes that the last cycle found live.
+    pub live: AtomicUsize,
+    /// Refills since the start.
+    pub refills: AtomicU64,
+    /// How buffers are associated: 0 thread, 1 concurrency id, 2 cpu.
+    pub association: AtomicU32,
+    /// Heap size that the client was last told.
+    pub largest: AtomicUsize,
+}
+
+/// The last epoch before they start over at 1. The two values above mark cells on the lists of freed cells.
+pub(crate) const LAST_EPOCH: u8 = 253;
+
+/// Mark byte of a cell on a list of freed cells, in an even or odd epoch.
+pub(crate) const fn freed_mark(epoch: u8) -> u8 {
+    254 + (epoch & 1)
+}
+
+/// The epoch after this one.
+pub(crate) const fn next_epoch(epoch: u8) -> u8 {
+    if epoch >= LAST_EPOCH { 1 } else { epoch + 1 }
+}
+
+pub(crate) static HEAP: Heap = Heap {
+    space: Space::new(),
+    pool: Pool::new(),
+    labs: Labs::new(),
+    round: AtomicUsize::new(16),
+    epoch: AtomicU8::new(1),
+    since: AtomicUsize::new(0),
+    budget: AtomicUsize::new(larder_policy::pacing::LEAST_BUDGET.0),
+    total: AtomicU64::new(0),
+    freed: AtomicUsize::new(0),
+    live: AtomicUsize::new(0),
+    refills: AtomicU64::new(0),
+    association: AtomicU32::new(0),
+    largest: AtomicUsize::new(0),
+};
+
+static INITIALISING: Lock = Lock::new();
+/// 0 not yet, 1 done. Sync: Release after everything is set up, Acquire in `is_initialised`.
+static INITIALISED: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the heap can be used.
+pub fn is_initialised() -> bool {
+    INITIALISED.load(Ordering::Acquire) == 1
+}
+
+/// Sets the heap up; the calling thread is registered as the main thread. Later calls do nothing.
+///
+/// Stops the process with one line when not even a small heap can be reserved.
+pub fn init(options: &Options) {
+    let _guard = INITIALISING.lock();
+    if is_initialised() {
+        return;
+    }
+    let wanted =
+        Bytes((memory::physical_memory().0 * 4).next_power_of_two().min(MOST_RESERVED.0).max(Bytes::mib(1024).0));
+    if let Err(e) = HEAP.space.reserve(wanted) {
+        larder_sys::die!(
+            "cannot reserve {} of address space for the heap (errno {}); raise the limit (ulimit -v)",
+            e.wanted,
+            e.errno
+        );
+    }
+    HEAP.round.store(15 + usize::from(options.all_interior_pointers), Ordering::Relaxed);
+    settings::FREE_SPACE_DIVISOR.store(options.free_space_divisor.max(1), Ordering::Relaxed);
+    settings::MAX_HEAP.store(options.max_heap.0, Ordering::Relaxed);
+    settings::INITIAL_HEAP.store(options.initial_heap.0, Ordering::Relaxed);
+    settings::MARKERS.store(options.markers.unwrap_or(0), Ordering::Relaxed);
+    settings::COLLECT_EVERY.store(options.collect_every.unwrap_or(0), Ordering::Relaxed);
+    HEAP.budget.store(crate::cycle::budget(Bytes(0)).0, Ordering::Relaxed);
+    match HEAP.labs.set_up(cpus::possible()) {
+        Ok(Association::ConcurrencyId) => HEAP.association.store(1, Ordering::Relaxed),
+        Ok(Association::Cpu) => HEAP.association.store(2, Ordering::Relaxed),
+        Ok(Association::Thread(_)) => {
+            HEAP.association.store(0, Ordering::Relaxed);
+            REGISTRY.give_buffers(Bytes(larder_lab::SLAB));
+        }
+        Err(e) => larder_sys::die!("cannot map {} for allocation buffers (errno {})", e.wanted, e.errno),
+    }
+    stop::set_signal(options.suspend_signal);
+    if !stop::install() {
+        larder_sys::die!("cannot install the handler for signal {}, which stops threads", options.suspend_signal);
+    }
+    if REGISTRY.register_current(thread::main_stack_base().addr()).is_err() {
+        larder_sys::die!("cannot register the main thread: out of memory");
+    }
+    crate::fork::install();
+    crate::events::attach();
+    INITIALISED.store(1, Ordering::Release);
+    if larder_sys::env::is_set(c"LARDER_VERBOSE") {
+        say!(
+            "heap of up to {} reserved, association {}",
+            HEAP.space.reserved().to_bytes(),
+            HEAP.association.load(Ordering::Relaxed)
+        );
+    }
+}
+
+impl Heap {
+    #[inline(always)]
+    pub fn epoch(&self) -> u8 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that the heap holds from the kernel: all blocks ever used, less those given back.
+    pub fn size(&self) -> Bytes {
+        self.space.frontier().saturating_sub(self.pool.discarded()).to_bytes()
+    }
+
+    /// Whether the heap may grow by `n` blocks that cost memory.
+    pub fn may_grow(&self, n: Blocks) -> bool {
+        let max = settings::max_heap();
+        max.0 == 0 || self.size().0 + n.to_bytes().0 <= max.0
+    }
+
+    /// Takes `n` blocks out of the pool.
+    pub fn take_blocks(&self, n: Blocks) -> Option<Run> {
+        self.pool.take(&self.space, n)
+    }
+
+    /// Takes `n` blocks that were never used, if the maximum allows.
+    pub fn grow(&self, n: Blocks) -> Option<Run> {
+        if !self.may_grow(n) {
+            return None;
+        }
+        let first = self.space.take_fresh(n)?;
+        let size = self.size().0;
+        // Tell the client in steps, not for every block.
+        if size > self.largest.load(Ordering::Relaxed) + (1 << 20) {
+            self.largest.store(size, Ordering::Relaxed);
+            if let Some(f) = crate::hooks::HEAP_RESIZE.get() {
+                // SAFETY: the client set it to be called so.
+                unsafe { f(size) }
+            }
+        }
+        Some(Run { first, blocks: n, zero: true })
+    }
+
+    /// Adds to the allocation since the last cycle.
+    #[inline]
+    pub fn count_allocated(&self, bytes: usize) {
+        self.since.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether a cycle is due.
+    #[inline]
+    pub fn cycle_due(&self) -> bool {
+        self.since.load(Ordering::Relaxed) >= self.budget.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,82 @@
+//! What the heap calls in its client. All optional; each says when and where it is called.
+
+use core::ffi::{c_char, c_int, c_void};
+use core::marker::PhantomData;
+use core::mem;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// A function that a client may set at any time.
+pub struct Hook<F> {
+    /// Sync: anyone stores and loads; the function itself is code.
+    f: AtomicPtr<c_void>,
+    kind: PhantomData<fn() -> F>,
+}
+
+impl<F: Copy> Hook<F> {
+    const fn new() -> Self {
+        assert!(size_of::<F>() == size_of::<*mut c_void>());
+        Self { f: AtomicPtr::new(core::ptr::null_mut()), kind: PhantomData }
+    }
+
+    /// Sets or clears the function.
+    pub fn set(&self, f: Option<F>) {
+        // SAFETY: `F` is a function pointer (checked by its size in `new`, and all hooks are declared below).
+        let raw = f.map_or(core::ptr::null_mut(), |f| unsafe { mem::transmute_copy::<F, *mut c_void>(&f) });
+        self.f.store(raw, Ordering::Release);
+    }
+
+    /// The function, if one is set.
+    pub fn get(&self) -> Option<F> {
+        let raw = self.f.load(Ordering::Acquire);
+        // SAFETY: only `set` stores here, and it stores an `F`.
+        (!raw.is_null()).then(|| unsafe { mem::transmute_copy::<*mut c_void, F>(&raw) })
+    }
+}
+
+/// The heap is used before it was initialised: initialise it. On the thread that allocates.
+pub static INITIALISE: Hook<unsafe extern "C" fn()> = Hook::new();
+/// Before every cycle is decided on: bring settings up to date. On the collecting thread; the world runs.
+pub static BEFORE_CYCLE: Hook<unsafe extern "C" fn()> = Hook::new();
+/// A cycle begins. On the collecting thread, which holds the allocation lock; the world runs.
+pub static START: Hook<unsafe extern "C" fn()> = Hook::new();
+/// libgc's collection events, in libgc's order. On the collecting thread, some while the world is stopped.
+pub static EVENT: Hook<unsafe extern "C" fn(c_int)> = Hook::new();
+/// Push more roots. On the collecting thread, world stopped.
+pub static PUSH_OTHER_ROOTS: Hook<unsafe extern "C" fn()> = Hook::new();
+/// The heap has grown to so many bytes. On whichever thread made it grow; it must not allocate.
+pub static HEAP_RESIZE: Hook<unsafe extern "C" fn(usize)> = Hook::new();
+/// Finalizers are ready and wait to be invoked. On the collecting thread, no lock held.
+pub static FINALIZER_NOTIFIER: Hook<unsafe extern "C" fn()> = Hook::new();
+/// Something to worry about: a format with one `%p`-like word.
+pub static WARN: Hook<unsafe extern "C" fn(*const c_char, usize)> = Hook::new();
+
+/// libgc's `GC_EventType`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+#[allow(missing_docs)] // The names say it, and their order is libgc's.
+pub enum Event {
+    Start = 0,
+    MarkStart = 1,
+    MarkEnd = 2,
+    ReclaimStart = 3,
+    ReclaimEnd = 4,
+    End = 5,
+    PreStopWorld = 6,
+    PostStopWorld = 7,
+    PreStartWorld = 8,
+    PostStartWorld = 9,
+}
+
+pub(crate) fn event(e: Event) {
+    if let Some(f) = EVENT.get() {
+        // SAFETY: the client set it to be called so.
+        unsafe { f(e as c_int) }
+    }
+}
+
+pub(crate) fn call(hook: &Hook<unsafe extern "C" fn()>) {
+    if let Some(f) = hook.get() {
+        // SAFETY: the client set it to be called so.
+        unsafe { f() }
+    }
+}

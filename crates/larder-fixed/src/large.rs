@@ -1,0 +1,201 @@
+//! Large objects: runs of blocks, one object each.
+
+use core::cell::UnsafeCell;
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+use larder_blocks::block::{Block, NONE, State};
+use larder_blocks::pool::Run;
+use larder_sync::lock::Lock;
+use larder_threads::defer;
+use larder_units::{BLOCK, Blocks, Bytes};
+
+use crate::heap::{HEAP, next_epoch};
+use crate::{cycle, kind, refill};
+
+/// The list of large objects. Rank of the lock: after the classes, before the pool.
+pub(crate) static LOCK: Lock = Lock::new();
+
+struct Head(UnsafeCell<u32>);
+// SAFETY: used under `LOCK` only, or in a stopped world by the collector, who holds it.
+unsafe impl Sync for Head {}
+static HEAD: Head = Head(UnsafeCell::new(NONE));
+
+fn block(index: u32) -> &'static Block {
+    // SAFETY: indices in the list are below the frontier.
+    unsafe { HEAP.space.block(index as usize) }
+}
+
+/// Puts an object's first block into the list. The caller holds `LOCK`.
+fn link(index: u32) {
+    // SAFETY: the caller holds the lock.
+    let head = unsafe { &mut *HEAD.0.get() };
+    let b = block(index);
+    b.previous.set(NONE);
+    b.next.set(*head);
+    if *head != NONE {
+        block(*head).previous.set(index);
+    }
+    *head = index;
+}
+
+/// The caller holds `LOCK`.
+fn unlink(index: u32) {
+    // SAFETY: the caller holds the lock.
+    let head = unsafe { &mut *HEAD.0.get() };
+    let b = block(index);
+    let (previous, next) = (b.previous.get(), b.next.get());
+    if previous == NONE {
+        *head = next;
+    } else {
+        block(previous).next.set(next);
+    }
+    if next != NONE {
+        block(next).previous.set(previous);
+    }
+}
+
+/// A block that was taken in a signal handler enters the list. World stopped, the collector holds `LOCK`.
+pub(crate) fn adopt(index: u32) {
+    link(index);
+}
+
+/// Allocates a large object; null when memory is exhausted even after cycles.
+#[cold]
+pub(crate) fn allocate(kind: usize, bytes: usize) -> *mut u8 {
+    let extra = HEAP.round.load(Ordering::Relaxed) - 15;
+    let Some(size) = bytes.checked_add(extra + 15).map(|n| n & !15) else { return ptr::null_mut() };
+    let blocks = Bytes(size).to_blocks_rounded_up();
+    if blocks.0 > HEAP.space.reserved().0 {
+        return ptr::null_mut();
+    }
+    if defer::is_deferring() {
+        return HEAP.grow(blocks).map_or(ptr::null_mut(), |run| {
+            let at = publish(run, kind, size);
+            refill::adopt_later(run.first as u32);
+            at
+        });
+    }
+    cycle::collect_if_stressed();
+    if HEAP.since.load(Ordering::Relaxed) + size >= HEAP.budget.load(Ordering::Relaxed)
+        && HEAP.since.load(Ordering::Relaxed) > 0
+    {
+        // The object counts before it is made: a large one must not overrun the budget by its size.
+        cycle::collect_due();
+    }
+    let mut cycles = 0;
+    loop {
+        let found = {
+            let _deferral = defer::enter();
+            refill::take_block(blocks).or_else(|| {
+                let run = HEAP.pool.take_merging(&HEAP.space, blocks)?;
+                Some((run, run.zero))
+            })
+        };
+        if let Some((run, zero)) = found {
+            if !zero && kind::cleared(kind) {
+                // Nobody knows the run yet, so this thread may be stopped while it clears.
+                // SAFETY: the run is ours.
+                unsafe {
+                    ptr::write_bytes(ptr::with_exposed_provenance_mut::<u8>(HEAP.space.address_of(run.first)), 0, size);
+                }
+            }
+            let _deferral = defer::enter();
+            let _guard = LOCK.lock();
+            let at = publish(run, kind, size);
+            link(run.first as u32);
+            return at;
+        }
+        if cycles == 2 || !cycle::collect_for_memory() {
+            return ptr::null_mut();
+        }
+        cycles += 1;
+    }
+}
+
+/// Writes the records of an object and marks it allocated. The caller is in a deferral.
+fn publish(run: Run, kind: usize, size: usize) -> *mut u8 {
+    // SAFETY: the run is the caller's.
+    let b = unsafe { HEAP.space.block(run.first) };
+    b.kind.set(kind as u8);
+    b.cells.set(1);
+    b.blocks.set(run.blocks.0 as u32);
+    b.size.set(size);
+    b.cell.set(0);
+    b.descriptor.set(kind::descriptor(kind, size));
+    b.marks.set(HEAP.space.marks_of(run.first, 6));
+    for i in 1..run.blocks.0 {
+        // SAFETY: a block of the run.
+        let tail = unsafe { HEAP.space.block(run.first + i) };
+        tail.head.set(run.first as u32);
+        tail.set_state(State::Tail);
+    }
+    // SAFETY: the first mark byte of the block.
+    unsafe { b.mark(0) }.store(HEAP.epoch(), Ordering::Relaxed);
+    b.set_state(State::Large);
+    HEAP.count_allocated(run.blocks.0 * BLOCK.0);
+    ptr::with_exposed_provenance_mut(HEAP.space.address_of(run.first))
+}
+
+/// Frees a large object explicitly.
+pub(crate) fn free(b: &'static Block) {
+    let index = HEAP.space.index_of(b);
+    if defer::is_deferring() {
+        // The interrupted code may hold the lock: the next cycle finds it.
+        // SAFETY: the first mark byte.
+        unsafe { b.mark(0) }.store(0, Ordering::Relaxed);
+        return;
+    }
+    let _deferral = defer::enter();
+    let guard = LOCK.lock();
+    HEAP.freed.fetch_add(b.size.get(), Ordering::Relaxed);
+    unlink(index as u32);
+    give_back(index, b, guard);
+}
+
+fn give_back<G>(index: usize, b: &Block, guard: G) {
+    let run = Run { first: index, blocks: Blocks(b.blocks.get() as usize), zero: false };
+    b.set_state(State::Untouched);
+    drop(guard);
+    HEAP.pool.give(&HEAP.space, run);
+}
+
+/// Frees every large object that the last cycle did not mark. After the world was resumed.
+pub(crate) fn sweep() {
+    let _deferral = defer::enter();
+    // Objects are freed one at a time so that allocation can come between; new ones enter at the head, behind us.
+    let epoch = HEAP.epoch();
+    let mut guard = LOCK.lock();
+    // SAFETY: we hold the lock.
+    let mut at = unsafe { *HEAD.0.get() };
+    while at != NONE {
+        let b = block(at);
+        let next = b.next.get();
+        // SAFETY: the first mark byte.
+        if unsafe { b.mark(0) }.load(Ordering::Relaxed) != epoch {
+            unlink(at);
+            // Between the two locks `next` could be freed explicitly by its owner; so the pool is called with the list
+            // locked.
+            let run = Run { first: at as usize, blocks: Blocks(b.blocks.get() as usize), zero: false };
+            b.set_state(State::Untouched);
+            HEAP.pool.give(&HEAP.space, run);
+        }
+        at = next;
+    }
+    let _ = &mut guard;
+    debug_assert_ne!(epoch, next_epoch(epoch));
+}
+
+/// Calls `f` for every large object's block.
+///
+/// # Safety
+/// The world is stopped and the caller holds `LOCK`.
+pub(crate) unsafe fn for_each(mut f: impl FnMut(&'static Block)) {
+    // SAFETY: the caller's promise.
+    let mut at = unsafe { *HEAD.0.get() };
+    while at != NONE {
+        let b = block(at);
+        at = b.next.get();
+        f(b);
+    }
+}

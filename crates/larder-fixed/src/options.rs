@@ -1,0 +1,37 @@
+//! What a door may choose before the heap exists.
+
+use larder_units::Bytes;
+
+/// Choices at initialisation.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Pointers into the middle of an object keep it also when they are in the heap or in static data. Then a pointer
+    /// one past the end counts too, so every object is a byte longer.
+    pub all_interior_pointers: bool,
+    /// Heap that may be filled before the first cycle.
+    pub initial_heap: Bytes,
+    /// Largest heap; 0 for none.
+    pub max_heap: Bytes,
+    /// See [`larder_policy::pacing::HeapFacts::free_space_divisor`].
+    pub free_space_divisor: usize,
+    /// Number of markers; `None` lets the CPUs decide.
+    pub markers: Option<usize>,
+    /// The signal that stops threads.
+    pub suspend_signal: i32,
+    /// Stress: a cycle at every n-th refill.
+    pub collect_every: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            all_interior_pointers: true,
+            initial_heap: Bytes(0),
+            max_heap: Bytes(0),
+            free_space_divisor: 3,
+            markers: None,
+            suspend_signal: libc::SIGPWR,
+            collect_every: None,
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Roots: static data, registered ranges, thread-local storage, and what clients push during a cycle.
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
+
+use larder_sys::arena::Arena;
+use larder_sys::loader;
+use larder_trace::{Entry, Interior, Marker, Objects};
+use larder_units::Bytes;
+
+use crate::view::View;
+
+/// A range of addresses, `[low, high)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    low: usize,
+    high: usize,
+}
+
+/// Ranges in memory of their own that only grows.
+struct Ranges {
+    at: *mut Range,
+    used: usize,
+    capacity: usize,
+}
+
+impl Ranges {
+    const fn new() -> Self {
+        Self { at: core::ptr::null_mut(), used: 0, capacity: 0 }
+    }
+
+    fn as_slice(&self) -> &[Range] {
+        if self.used == 0 {
+            return &[];
+        }
+        // SAFETY: `used` entries are initialised.
+        unsafe { core::slice::from_raw_parts(self.at, self.used) }
+    }
+
+    fn push(&mut self, arena: &mut Arena, range: Range) {
+        if range.low >= range.high || self.as_slice().contains(&range) {
+            return;
+        }
+        if self.used == self.capacity {
+            // The old array stays in the arena: doubling wastes at most as much again.
+            let capacity = (self.capacity * 2).max(64);
+            let Ok(at) = arena.allocate(Bytes(capacity * size_of::<Range>()), Bytes(16)) else {
+                larder_sys::die!("cannot remember {} root ranges: out of memory", capacity);
+            };
+            let at = at.as_ptr().cast::<Range>();
+            if self.used > 0 {
+                // SAFETY: the old entries are initialised, the new array is larger.
+                unsafe { core::ptr::copy_nonoverlapping(self.at, at, self.used) };
+            }
+            (self.at, self.capacity) = (at, capacity);
+        }
+        // SAFETY: `used` is below the capacity.
+        unsafe { self.at.add(self.used).write(range) };
+        self.used += 1;
+    }
+
+    fn swap_remove(&mut self, i: usize) -> Range {
+        let removed = self.as_slice()[i];
+        self.used -= 1;
+        // SAFETY: both are below the old `used`.
+        unsafe { self.at.add(i).write(self.at.add(self.used).read()) };
+        removed
+    }
+
+    /// Takes `[low, high)` out of every range.
+    fn subtract(&mut self, arena: &mut Arena, cut: Range) {
+        let mut i = 0;
+        while i < self.used {
+            let r = self.as_slice()[i];
+            if r.high <= cut.low || cut.high <= r.low {
+                i += 1;
+                continue;
+            }
+            self.swap_remove(i);
+            self.push(arena, Range { low: r.low, high: cut.low.min(r.high) });
+            self.push(arena, Range { low: cut.high.max(r.low), high: r.high });
+        }
+    }
+}
+
+struct Roots {
+    arena: Arena,
+    registered: Ranges,
+    excluded: Ranges,
+}
+
+struct Guarded(UnsafeCell<Roots>);
+// SAFETY: used under the allocation lock only.
+unsafe impl Sync for Guarded {}
+
+static ROOTS: Guarded =
+    Guarded(UnsafeCell::new(Roots { arena: Arena::new(), registered: Ranges::new(), excluded: Ranges::new() }));
+
+fn with_roots<R>(f: impl FnOnce(&mut Roots) -> R) -> R {
+    // SAFETY: the lock makes this the only reference.
+    crate::lock::with(|| f(unsafe { &mut *ROOTS.0.get() }))
+}
+
+/// A client's choice which objects' data are roots, as `GC_register_has_static_roots_callback` has it.
+pub type StaticFilter = unsafe extern "C" fn(*const c_char, *mut c_void, usize) -> c_int;
+
+/// Data segments of libraries are not roots. Sync: a setting.
+static NO_LIBRARIES: AtomicBool = AtomicBool::new(false);
+/// The program's own data segments are not roots. Sync: a setting.
+static NO_PROGRAM: AtomicBool = AtomicBool::new(false);
+/// Sync: a setting; the function is code.
+static FILTER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Largest displacement, in bytes, that can be registered, plus one.
+const DISPLACEMENTS: usize = 4096;
+/// 1 where a pointer so far into an object counts. Sync: only ever set; a cycle under way may or may not see it.
+static VALID: [AtomicU8; DISPLACEMENTS] = [const { AtomicU8::new(0) }; DISPLACEMENTS];
+/// A displacement beyond the table was registered: all such count. Sync: as `VALID`.
+static FAR_VALID: AtomicBool = AtomicBool::new(false);
+
+#[inline]
+pub(crate) fn is_valid_displacement(displacement: usize) -> bool {
+    match VALID.get(displacement) {
+        Some(v) => v.load(Ordering::Relaxed) != 0,
+        None => FAR_VALID.load(Ordering::Relaxed),
+    }
+}
+
+/// Whether a pointer `displacement` bytes into an object in the heap keeps it.
+pub fn displacement_is_valid(displacement: usize) -> bool {
+    displacement == 0 || crate::heap::HEAP.round.load(Ordering::Relaxed) > 15 || is_valid_displacement(displacement)
+}
+
+/// Pointers so many bytes into an object keep it, also when interior pointers do not count.
+pub fn register_displacement(displacement: usize) {
+    match VALID.get(displacement) {
+        Some(v) => v.store(1, Ordering::Relaxed),
+        None => FAR_VALID.store(true, Ordering::Relaxed),
+    }
+}
+
+/// The words of `[low, high)` are roots.
+pub fn add(low: usize, high: usize) {
+    with_roots(|r| r.registered.push(&mut r.arena, Range { low: low.next_multiple_of(8), high: high & !7 }));
+}
+
+/// The words of `[low, high)` are not registered roots any more.
+pub fn remove(low: usize, high: usize) {
+    with_roots(|r| {
+        // libgc removes whole ranges that lie inside; here the words themselves are what counts.
+        r.registered.subtract(&mut r.arena, Range { low, high });
+    });
+}
+
+/// Nothing is a root any more but stacks, thread-local storage, and (unless turned off) libraries' data.
+pub fn clear() {
+    NO_PROGRAM.store(true, Ordering::Relaxed);
+    with_roots(|r| r.registered.used = 0);
+}
+
+/// The words of `[low, high)` are never roots as static data.
+pub fn exclude(low: usize, high: usize) {
+    with_roots(|r| r.excluded.push(&mut r.arena, Range { low: low & !7, high: high.next_multiple_of(8) }));
+}
+
+/// Forgets what was excluded.
+pub fn clear_exclusions() {
+    with_roots(|r| r.excluded.used = 0);
+}
+
+/// Turns the data segments of libraries off or on as roots.
+pub fn set_no_dls(on: bool) {
+    NO_LIBRARIES.store(on, Ordering::Relaxed);
+}
+
+/// Sets the client's filter.
+pub fn set_static_filter(f: Option<StaticFilter>) {
+    FILTER.store(f.map_or(core::ptr::null_mut(), |f| f as *mut c_void), Ordering::Release);
+}
+
+/// Pushes registered ranges, static data and thread-local storage; returns how many bytes they are. World stopped, the
+/// caller holds the loader's list and the allocation lock.
+pub(crate) fn push_all_static(marker: &mut Marker<'_, View>) -> usize {
+    // SAFETY: the caller holds the allocation lock.
+    let roots = unsafe { &*ROOTS.0.get() };
+    let mut bytes = 0;
+    let mut push = |low: usize, high: usize, marker: &mut Marker<'_, View>| {
+        bytes += high.saturating_sub(low);
+        marker.push_range(low, high, Interior::AsConfigured);
+    };
+    for r in roots.registered.as_slice() {
+        push(r.low, r.high, marker);
+    }
+    let own = (&raw const ROOTS).addr();
+    let filter = FILTER.load(Ordering::Acquire);
+    loader::for_each_object(|object| {
+        let program = object.name.is_empty();
+        let off = if program { &NO_PROGRAM } else { &NO_LIBRARIES }.load(Ordering::Relaxed);
+        // The runtime's own data are no roots, unless it is linked into the program itself.
+        if !off && (program || !object.contains(own)) {
+            object.writable_ranges(|low, high| {
+                if !filter.is_null() {
+                    // SAFETY: only `set_static_filter` stores here.
+                    let f = unsafe { core::mem::transmute::<*mut c_void, StaticFilter>(filter) };
+                    // SAFETY: the client set it to be called so.
+                    let wanted =
+                        unsafe { f(object.name.as_ptr(), core::ptr::with_exposed_provenance_mut(low), high - low) };
+                    if wanted == 0 {
+                        return;
+                    }
+                }
+                let mut low = low;
+                // Excluded ranges are few; they need not be sorted, since each pass takes the lowest that is left.
+                while low < high {
+                    let cut =
+                        roots.excluded.as_slice().iter().filter(|e| e.high > low && e.low < high).min_by_key(|e| e.low);
+                    match cut {
+                        None => {
+                            push(low, high, marker);
+                            break;
+                        }
+                        Some(e) => {
+                            if e.low > low {
+                                push(low, e.low, marker);
+                            }
+                            low = e.high;
+                        }
+                    }
+                }
+            });
+        }
+        let (module, size) = (object.tls_module, object.tls_size());
+        if size > 0 {
+            crate::cycle::for_each_thread(|thread| {
+                if thread.thread_pointer().is_null() {
+                    return;
+                }
+                // SAFETY: the thread is stopped (or this one), and the loader's list is held.
+                if let Some(at) = unsafe { loader::tls_block(thread.thread_pointer(), module) } {
+                    push(at.addr(), at.addr() + size, marker);
+                }
+            });
+        }
+        true
+    });
+    bytes
+}
+
+/// Runs `f` on the marker of the collecting thread. Only inside a client's push-other-roots procedure.
+fn with_marker(f: impl FnOnce(&mut Marker<'_, View>)) {
+    let marker = crate::cycle::PUSHING.load(Ordering::Relaxed);
+    // SAFETY: the collecting thread sets it around the call of the client's procedure, and clears it after.
+    if let Some(marker) = unsafe { marker.cast::<Marker<'_, View>>().as_mut() } {
+        f(marker);
+    }
+}
+
+/// The words of `[low, high)` are roots of the present cycle.
+///
+/// # Safety
+/// The range is readable; the caller is the client's push-other-roots procedure.
+pub unsafe fn push_all(low: usize, high: usize) {
+    with_marker(|m| m.push_range(low, high, Interior::AsConfigured));
+}
+
+/// The same for a stack: interior pointers count, and the range is scanned before this returns, since its owner may
+/// change it after.
+///
+/// # Safety
+/// As for [`push_all`].
+pub unsafe fn push_all_eager(low: usize, high: usize) {
+    with_marker(|m| m.push_range(low, high, Interior::Always));
+}
+
+/// The words of `[low, high)` are roots; with `all` false only those on pages that changed, which a stop-and-mark cycle
+/// takes to be all.
+///
+/// # Safety
+/// As for [`push_all`].
+pub unsafe fn push_conditional(low: usize, high: usize, _all: bool) {
+    // SAFETY: the caller's promise.
+    unsafe { push_all(low, high) };
+}
+
+/// If `object` may be the address of an object: marks it, and pushes it onto the client's stack if it must be scanned.
+/// From a mark procedure.
+///
+/// # Safety
+/// `top` and `limit` are what the procedure got, `top` possibly advanced.
+pub unsafe fn mark_and_push(object: usize, top: *mut Entry, limit: *mut Entry, _source: *mut usize) -> *mut Entry {
+    let (old, new) = crate::cycle::epochs();
+    if old == new {
+        return top;
+    }
+    let view = View::new(old, new);
+    let Some(spot) = view.find(object, Interior::AsConfigured) else { return top };
+    match view.mark(spot) {
+        larder_trace::Marked::Scan { entry, bytes } => {
+            crate::cycle::count_marked(bytes);
+            if top.wrapping_add(1) >= limit {
+                // The object stays marked without having been scanned: the heap is walked once more at the end.
+                crate::cycle::PROC_OVERFLOW.store(true, Ordering::Relaxed);
+                return top;
+            }
+            let top = top.wrapping_add(1);
+            // SAFETY: the caller's promise, and the check above.
+            unsafe { top.write(entry) };
+            top
+        }
+        larder_trace::Marked::Leaf { bytes } => {
+            crate::cycle::count_marked(bytes);
+            top
+        }
+        larder_trace::Marked::Nothing => top,
+    }
+}

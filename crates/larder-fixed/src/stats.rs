@@ -1,0 +1,75 @@
+//! Figures about the heap. Any thread, no lock; they are of one moment each, not of one moment together.
+
+use core::sync::atomic::Ordering;
+
+use larder_units::Bytes;
+
+use crate::cycle;
+use crate::heap::HEAP;
+
+/// See the fields.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Snapshot {
+    /// Bytes held from the kernel.
+    pub heap: usize,
+    /// Bytes of it that hold no object, as far as is known: blocks in the pool, and what the next sweep will find.
+    pub free: usize,
+    /// Bytes given back to the kernel and not taken again.
+    pub unmapped: usize,
+    /// Bytes handed out since the last cycle (buffers count when they are filled).
+    pub bytes_since_cycle: usize,
+    /// Bytes handed out before the last cycle.
+    pub total_before_cycle: u64,
+    /// Bytes freed explicitly since the last cycle.
+    pub freed_since_cycle: usize,
+    /// Bytes that the last cycle found live.
+    pub live: usize,
+    /// Cycles so far.
+    pub cycles: u64,
+    /// The most markers that a cycle will have.
+    pub markers: usize,
+    /// Time of all pauses, in nanoseconds.
+    pub paused_ns: u64,
+    /// Bytes after which the next cycle is due.
+    pub budget: usize,
+}
+
+/// Reads all figures.
+pub fn snapshot() -> Snapshot {
+    let heap = HEAP.size().0;
+    let (live, since) = (HEAP.live.load(Ordering::Relaxed), HEAP.since.load(Ordering::Relaxed));
+    Snapshot {
+        heap,
+        free: heap.saturating_sub(live + since),
+        unmapped: HEAP.pool.discarded().to_bytes().0,
+        bytes_since_cycle: since,
+        total_before_cycle: HEAP.total.load(Ordering::Relaxed),
+        freed_since_cycle: HEAP.freed.load(Ordering::Relaxed),
+        live,
+        cycles: cycle::number(),
+        markers: if crate::is_initialised() { cycle::markers() } else { 1 },
+        paused_ns: cycle::paused().0,
+        budget: HEAP.budget.load(Ordering::Relaxed),
+    }
+}
+
+/// Bounds `[low, high)` of every address that an object could ever have.
+pub fn plausible_bounds() -> (usize, usize) {
+    let low = HEAP.space.base();
+    (low, low + HEAP.space.reserved().to_bytes().0)
+}
+
+/// Largest heap that the reservation allows.
+pub fn reserved() -> Bytes {
+    HEAP.space.reserved().to_bytes()
+}
+
+/// Refills of buffers since the start.
+pub fn refills() -> u64 {
+    HEAP.refills.load(Ordering::Relaxed)
+}
+
+/// Whether buffers belong to threads because restartable sequences are not available.
+pub fn by_thread() -> bool {
+    HEAP.labs.by_thread()
+}

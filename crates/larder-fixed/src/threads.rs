@@ -1,0 +1,285 @@
+//! Threads as clients see them: registering, creating, joining, blocking.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use larder_blocks::class::CLASSES;
+use larder_lab::CLASSES as SLOTS;
+use larder_sys::thread::stack_pointer;
+use larder_threads::{REGISTRY, Thread, blocking, defer, stop};
+
+use crate::refill;
+
+/// The type of a thread's start routine.
+pub type StartFn = extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// Key whose destructor unregisters a thread that ends by whatever way; 0 is "not made yet", else key + 1.
+///
+/// Sync: compare-and-swap.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+fn key() -> libc::pthread_key_t {
+    let known = KEY.load(Ordering::Acquire);
+    if known != 0 {
+        return known - 1;
+    }
+    let mut made = 0;
+    // SAFETY: the destructor matches.
+    if unsafe { libc::pthread_key_create(&mut made, Some(thread_ends)) } != 0 {
+        larder_sys::die!("cannot make a thread key (pthread_key_create): too many keys");
+    }
+    match KEY.compare_exchange(0, made + 1, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => made,
+        Err(other) => {
+            // SAFETY: ours, and unused.
+            unsafe { libc::pthread_key_delete(made) };
+            other - 1
+        }
+    }
+}
+
+/// Runs when a thread that was created here ends, also by pthread_exit and cancellation. Other destructors may still
+/// use the heap, so this waits for the last round.
+unsafe extern "C" fn thread_ends(value: *mut c_void) {
+    const LAST_ROUND: usize = 4;
+    let round = value.addr();
+    if round < LAST_ROUND {
+        // SAFETY: the key exists, since its destructor runs.
+        unsafe { libc::pthread_setspecific(key(), core::ptr::without_provenance(round + 1)) };
+        return;
+    }
+    leave(REGISTRY.current().map_or(0, |t| t.roots()[1]));
+}
+
+/// Keeps the calling thread's result with its record, as a root, until somebody joins it.
+fn keep_result(result: usize) {
+    if let Some(t) = REGISTRY.current() {
+        REGISTRY.note_result(t, result);
+    }
+}
+
+/// Gives the thread's own buffers back and unregisters it.
+fn leave(result: usize) -> bool {
+    if let Some(t) = REGISTRY.current()
+        && !t.buffers().is_null()
+    {
+        let _deferral = defer::enter();
+        larder_lab::retire_own(|offset, from, to| {
+            let class = (offset / 16) % SLOTS;
+            debug_assert!(class < CLASSES.len());
+            refill::release_locked(class, from, to);
+        });
+    }
+    REGISTRY.unregister_current(result)
+}
+
+/// Registers the calling thread, whose stack begins at `stack_base`. False when it was registered already.
+pub fn register_current(stack_base: *mut u8) -> bool {
+    match REGISTRY.register_current(stack_base.addr()) {
+        Ok(new) => new,
+        Err(e) => larder_sys::die!("cannot register a thread: no memory for {}", e.wanted),
+    }
+}
+
+/// Unregisters the calling thread. False when it was not registered.
+pub fn unregister_current() -> bool {
+    leave(0)
+}
+
+/// Whether the calling thread is registered.
+pub fn is_registered() -> bool {
+    REGISTRY.current().is_some()
+}
+
+/// Creates a thread that is registered from its first instruction on. Returns pthread_create's result.
+///
+/// # Safety
+/// As for pthread_create.
+pub unsafe fn create(
+    handle: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    start: StartFn,
+    argument: *mut c_void,
+) -> c_int {
+    let mut state = libc::PTHREAD_CREATE_JOINABLE;
+    if !attributes.is_null() {
+        // SAFETY: the caller passes initialised attributes.
+        unsafe { pthread_attr_getdetachstate(attributes, &mut state) };
+    }
+    let detached = state == libc::PTHREAD_CREATE_DETACHED;
+    let Ok(record) = REGISTRY.prepare(start as usize, argument.addr(), detached) else { return libc::EAGAIN };
+    key();
+    // SAFETY: the caller's promise; the record lives until the thread has ended and was joined.
+    unsafe {
+        let mut own = core::mem::zeroed();
+        let result =
+            libc::pthread_create(&mut own, attributes, thread_begins, core::ptr::from_ref(record).cast_mut().cast());
+        if result != 0 {
+            REGISTRY.abandon(record);
+            return result;
+        }
+        if !handle.is_null() {
+            *handle = own;
+        }
+        if !detached {
+            REGISTRY.note_handle(record, own as usize);
+        }
+    }
+    0
+}
+
+unsafe extern "C" {
+    fn pthread_attr_getdetachstate(attributes: *const libc::pthread_attr_t, state: *mut c_int) -> c_int;
+}
+
+extern "C" fn thread_begins(record: *mut c_void) -> *mut c_void {
+    // SAFETY: `create` passes a record of the registry.
+    let record = unsafe { &*record.cast::<Thread>() };
+    let (start, argument) = REGISTRY.begin_current(record, stack_pointer().addr());
+    // SAFETY: the key exists since `create`; the value counts the destructor's rounds.
+    unsafe { libc::pthread_setspecific(key(), core::ptr::without_provenance(1)) };
+    larder_sys::signal::unblock(stop::signal());
+    // SAFETY: `create` stored the caller's start routine.
+    let start = unsafe { core::mem::transmute::<usize, StartFn>(start) };
+    // The argument is a root of the record until the routine has returned: cheaper than to prove that it is on this
+    // stack.
+    let result = start(core::ptr::with_exposed_provenance_mut(argument));
+    keep_result(result.addr());
+    result
+}
+
+/// Joins a thread, as pthread_join; its result stays a root until this returns.
+///
+/// # Safety
+/// As for pthread_join.
+pub unsafe fn join(handle: libc::pthread_t, result: *mut *mut c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    let r = unsafe { libc::pthread_join(handle, result) };
+    if r == 0 {
+        REGISTRY.joined(handle as usize);
+    }
+    r
+}
+
+/// Detaches a thread, as pthread_detach.
+///
+/// # Safety
+/// As for pthread_detach.
+pub unsafe fn detach(handle: libc::pthread_t) -> c_int {
+    // Before the call: after it the handle may belong to another thread.
+    REGISTRY.detached(handle as usize);
+    // SAFETY: the caller's promise.
+    unsafe { libc::pthread_detach(handle) }
+}
+
+/// Ends the calling thread, as pthread_exit; `result` stays a root until it is joined.
+pub fn exit(result: *mut c_void) -> ! {
+    keep_result(result.addr());
+    // SAFETY: no preconditions beyond those of every pthread_exit.
+    unsafe { libc::pthread_exit(result) }
+}
+
+/// Cancels a thread, as pthread_cancel.
+///
+/// # Safety
+/// As for pthread_cancel.
+pub unsafe fn cancel(handle: libc::pthread_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { libc::pthread_cancel(handle) }
+}
+
+/// Changes the calling thread's signal mask, as pthread_sigmask, but never blocks the stop signal.
+///
+/// # Safety
+/// As for pthread_sigmask.
+pub unsafe fn sigmask(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int {
+    // SAFETY: the caller's promise; the copy is initialised before it is used.
+    unsafe {
+        if set.is_null() || how == libc::SIG_UNBLOCK {
+            return libc::pthread_sigmask(how, set, old);
+        }
+        let mut own = *set;
+        libc::sigdelset(&mut own, stop::signal());
+        libc::pthread_sigmask(how, &own, old)
+    }
+}
+
+/// Runs `f(argument)` as a blocking region: the thread is not signalled while it is there.
+///
+/// # Safety
+/// `f` does not use the heap except through [`call_with_gc_active`].
+pub unsafe fn do_blocking(f: blocking::Callback, argument: *mut c_void) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { blocking::blocking(f, argument) }
+}
+
+/// Runs `f(argument)` as a mutator inside a blocking region.
+///
+/// # Safety
+/// As for any call of `f`.
+pub unsafe fn call_with_gc_active(f: blocking::Callback, argument: *mut c_void) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { blocking::active(f, argument) }
+}
+
+/// Where the calling thread's stack begins; null when it is not registered.
+pub fn my_stack_base() -> *mut u8 {
+    REGISTRY.current().map_or(core::ptr::null_mut(), |t| core::ptr::with_exposed_provenance_mut(t.stack_base()))
+}
+
+/// Moves the place where a thread's stack begins: fibers. `thread` is what [`current_handle`] returned, or null for the
+/// calling thread.
+///
+/// # Safety
+/// `thread` is null or names a registered thread that is the calling one or cannot run.
+pub unsafe fn set_stack_base(thread: *mut c_void, base: *mut u8) {
+    if let Some(t) = REGISTRY.current() {
+        // SAFETY: the caller's promise.
+        let target = unsafe { thread.cast::<Thread>().as_ref() }.unwrap_or(t);
+        target.set_stack_base(base.addr());
+    }
+}
+
+/// A handle of the calling thread for [`set_stack_base`]; null when it is not registered.
+pub fn current_handle() -> *mut c_void {
+    REGISTRY.current().map_or(core::ptr::null_mut(), |t| core::ptr::from_ref(t).cast_mut().cast())
+}
+
+/// Declares an alternate stack of the calling thread; null bounds take it back.
+pub fn set_altstack(low: *mut u8, high: *mut u8) {
+    if let Some(t) = REGISTRY.current() {
+        t.set_alternate_stack(low.addr(), high.addr());
+    }
+}
+
+/// Chooses the stop signal; before the heap is initialised.
+pub fn set_suspend_signal(signal: c_int) {
+    stop::set_signal(signal);
+}
+
+/// The stop signal.
+pub fn suspend_signal() -> c_int {
+    stop::signal()
+}
+
+/// Keeps the registry locked between the two calls below. Sync: holder of the allocation lock.
+static EXTERNAL: AtomicUsize = AtomicUsize::new(0);
+
+/// Stops every other registered thread until [`start_world`]; the caller must not allocate meanwhile.
+pub fn stop_world() {
+    crate::lock::acquire();
+    let guard = core::mem::ManuallyDrop::new(REGISTRY.lock());
+    guard.stop_world();
+    EXTERNAL.store(1, Ordering::Relaxed);
+}
+
+/// Resumes what [`stop_world`] stopped.
+pub fn start_world() {
+    if EXTERNAL.swap(0, Ordering::Relaxed) == 1 {
+        // SAFETY: `stop_world` on this thread took both locks.
+        unsafe {
+            REGISTRY.resume_and_unlock();
+            crate::lock::release();
+        }
+    }
+}
