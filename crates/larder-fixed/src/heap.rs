@@ -126,7 +126,13 @@ pub fn init(options: &Options) {
     if !stop::install() {
         larder_sys::die!("cannot install the handler for signal {}, which stops threads", options.suspend_signal);
     }
-    if REGISTRY.register_current(thread::main_stack_base().addr()).is_err() {
+    // The first thread that comes here need not be the main one.
+    let base = if thread::tid() == thread::pid() {
+        thread::main_stack_base().addr()
+    } else {
+        thread::stack_bounds().map_or(0, |(_, high)| high.addr())
+    };
+    if REGISTRY.register_current(base).is_err() {
         larder_sys::die!("cannot register the main thread: out of memory");
     }
     crate::fork::install();

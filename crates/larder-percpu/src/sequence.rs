@@ -107,7 +107,8 @@ pub unsafe fn bump(ground: &Ground, slot: usize, bytes: usize) -> usize {
 /// As for [`bump`].
 pub unsafe fn replace(ground: &Ground, slot: usize, expected: [usize; 2], new: [usize; 2]) -> bool {
     let done: u8;
-    // SAFETY: as in `bump`; rbx, which the compiler reserves, is exchanged in and out again outside the sequence.
+    // SAFETY: as in `bump`; every operand has a register of its own
+    // choice, because rbx, which the compiler may give to any other, is exchanged in and out again outside the sequence.
     // The pair is 16-byte aligned because slots are.
     unsafe {
         asm!(
@@ -121,13 +122,13 @@ pub unsafe fn replace(ground: &Ground, slot: usize, expected: [usize; 2], new: [
             "mov qword ptr fs:[r8], rdi",
             "3:",
             "mov edi, dword ptr fs:[r9]",
-            "cmp edi, {indices:e}",
+            "cmp edi, r13d",
             "jae 6f",
             "shl rdi, {shift}",
-            "add rdi, {slot}",
+            "add rdi, r12",
             "cmpxchg16b xmmword ptr [rdi]",
             "4:",
-            "sete {done}",
+            "sete r14b",
             "9:",
             "xchg rbx, rsi",
             ".pushsection __rseq_failure, \"ax\"",
@@ -136,7 +137,7 @@ pub unsafe fn replace(ground: &Ground, slot: usize, expected: [usize; 2], new: [
             "5:",
             "jmp 2b",
             "6:",
-            "xor {done}, {done}",
+            "xor r14d, r14d",
             "jmp 9b",
             ".popsection",
             ".pushsection __rseq_cs, \"aw\"",
@@ -148,8 +149,8 @@ pub unsafe fn replace(ground: &Ground, slot: usize, expected: [usize; 2], new: [
             ".pushsection __rseq_cs_ptr_array, \"aw\"",
             ".quad 77b",
             ".popsection",
-            slot = in(reg) slot,
-            indices = in(reg) ground.indices.load(Ordering::Relaxed),
+            in("r12") slot,
+            in("r13") ground.indices.load(Ordering::Relaxed),
             in("r8") ground.sequence_word.load(Ordering::Relaxed),
             in("r9") ground.index_word.load(Ordering::Relaxed),
             inout("rsi") new[0] => _,
@@ -159,7 +160,7 @@ pub unsafe fn replace(ground: &Ground, slot: usize, expected: [usize; 2], new: [
             out("r10") _,
             out("r11") _,
             out("rdi") _,
-            done = out(reg_byte) done,
+            out("r14b") done,
             shift = const SLAB_SHIFT,
             options(nostack),
         );

@@ -2,6 +2,7 @@
 #![cfg(not(loom))]
 
 use larder_sync::asymmetric;
+use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
@@ -38,6 +39,8 @@ fn missed_by_both(light: fn(), heavy: fn()) -> usize {
     let side = |mine: usize, fence: fn()| -> Vec<bool> {
         let play = |round| {
             start.wait(round);
+            // Whoever arrives last is ahead; a delay that differs from round to round lets the stores meet.
+            (0..(round * (1 + 2 * mine)) % 97).for_each(|step| drop(black_box(step)));
             // ORDER asymmetric.dekker: Relaxed; the halves do the work.
             words[mine].0.store(round + 1, Ordering::Relaxed);
             fence();

@@ -257,6 +257,35 @@ fn one_collect_ends_too_early() {
     theft_under_a_detector(Protocol { detect, ..SHIPPED }, 4);
 }
 
+/// `termination.recover` alone: a list whose own accesses order nothing, so that only the fences in `become_busy` and
+/// `detect` keep the detector from seeing the theft and missing the thief.
+#[test]
+fn a_theft_from_a_relaxed_list_is_noticed() {
+    model::explore(4, || {
+        let world = Arc::new(World::new(2, SHIPPED));
+        let list = Arc::new(AtomicUsize::new(1));
+        world.make(1);
+        world.termination.become_idle(0);
+        world.termination.become_idle(1);
+        let thief = {
+            let (world, list) = (world.clone(), list.clone());
+            thread::spawn(move || {
+                world.termination.become_busy(1);
+                // ORDER termination.recover: Relaxed, which is the point.
+                if list.swap(0, Relaxed) == 1 {
+                    world.finish(1, model::whole(0));
+                }
+                world.termination.become_idle(1);
+            })
+        };
+        // ORDER termination.recover: Relaxed, which is the point.
+        if world.termination.detect(|| list.load(Relaxed) == 0) {
+            world.assert_over();
+        }
+        thief.join().unwrap();
+    });
+}
+
 /// Of markers that become idle and then detect once each, one succeeds: the fence in `become_idle`, without the help of
 /// those in `sleep`.
 fn last_one_detects(protocol: Protocol) {
