@@ -48,10 +48,11 @@ pub(crate) fn class_of(bytes: usize) -> usize {
 /// registered ranges, and other objects.
 #[inline(always)]
 pub unsafe fn allocate(kind: usize, bytes: usize) -> *mut u8 {
-    if bytes <= SMALL {
+    // ORDER heap.sequences: Acquire, with the store in `init`: below the limit, sequences are set up.
+    if bytes < HEAP.sequence_limit.load(Ordering::Acquire) {
         let entry = CELLS[(bytes + HEAP.round.load(Ordering::Relaxed)) >> 4];
         let offset = slot_offset(kind, 0) + (entry >> 16) as usize;
-        // SAFETY: the offset and the cell belong together, by the table.
+        // SAFETY: the offset and the cell belong together, by the table; sequences are set up.
         let at = unsafe { HEAP.labs.take(offset, (entry & 0xffff) as usize) };
         if at != 0 {
             return ptr::with_exposed_provenance_mut(at);

@@ -21,6 +21,11 @@ pub(crate) struct Heap {
     pub space: Space,
     pub pool: Pool,
     pub labs: Labs,
+    /// Requests below this many bytes may use a sequence: 0 until the heap exists, and for ever where sequences are not
+    /// available.
+    ///
+    /// Sync: set at initialisation, label `heap.sequences`.
+    pub sequence_limit: AtomicUsize,
     /// What is added to a request before it is cut to granules: 15, and one more when a pointer one past the end counts.
     ///
     /// Sync: set at initialisation.
@@ -68,6 +73,7 @@ pub(crate) static HEAP: Heap = Heap {
     space: Space::new(),
     pool: Pool::new(),
     labs: Labs::new(),
+    sequence_limit: AtomicUsize::new(0),
     round: AtomicUsize::new(16),
     epoch: AtomicU8::new(1),
     since: AtomicUsize::new(0),
@@ -138,6 +144,10 @@ pub fn init(options: &Options) {
     crate::fork::install();
     crate::events::attach();
     INITIALISED.store(1, Ordering::Release);
+    if !HEAP.labs.by_thread() {
+        // ORDER heap.sequences: Release, with the load in `allocate`.
+        HEAP.sequence_limit.store(crate::allocate::SMALL + 1, Ordering::Release);
+    }
     if larder_sys::env::is_set(c"LARDER_VERBOSE") {
         say!(
             "heap of up to {} reserved, association {}",

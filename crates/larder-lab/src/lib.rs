@@ -69,11 +69,11 @@ impl Labs {
     /// The fast path: takes `bytes` (the class's cell size) from the current index's buffer, or returns 0.
     ///
     /// # Safety
-    /// `offset` comes from [`slot_offset`], and every caller uses the same `bytes` for it.
+    /// `set_up` found sequences, and this thread knows it. `offset` comes from [`slot_offset`], and every caller uses the same `bytes` for it.
     #[inline(always)]
     pub unsafe fn take(&self, offset: usize, bytes: usize) -> usize {
         let slot = self.slabs.load(Ordering::Relaxed) + offset;
-        // SAFETY: `set_up` mapped as many slabs as the ground has indices; before, there are none.
+        // SAFETY: `set_up` mapped as many slabs as the ground has indices.
         unsafe { sequence::bump(&self.ground, slot, bytes) }
     }
 

@@ -43,7 +43,8 @@ const _: () = assert!(size_of::<Slot>() == 16);
 /// makes it the caller's, so a conservative scan of a thread stopped right after finds it.
 ///
 /// # Safety
-/// `slot` is the address of a slot in the first of as many consecutive slabs as `ground` has indices.
+/// `ground` is set up and has indices: without that, the arming store would hit the thread control block. `slot` is the
+/// address of a slot in the first of as many consecutive slabs as there are indices.
 #[inline(always)]
 pub unsafe fn bump(ground: &Ground, slot: usize, bytes: usize) -> usize {
     let result: usize;

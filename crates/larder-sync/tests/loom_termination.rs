@@ -286,6 +286,28 @@ fn a_theft_from_a_relaxed_list_is_noticed() {
     });
 }
 
+/// `termination.idle` alone: a marker that becomes idle over its own public work. Whoever sees it idle sees the work.
+#[test]
+fn work_left_public_by_an_idle_marker_is_noticed() {
+    model::explore(4, || {
+        let world = Arc::new(World::new(2, SHIPPED));
+        let list = Arc::new(AtomicUsize::new(0));
+        world.termination.become_idle(0);
+        world.make(1);
+        let owner = {
+            let (world, list) = (world.clone(), list.clone());
+            thread::spawn(move || {
+                // ORDER termination.idle: Relaxed, which is the point.
+                list.store(1, Relaxed);
+                world.termination.become_idle(1);
+            })
+        };
+        // ORDER termination.idle: Relaxed, which is the point.
+        assert!(!world.termination.detect(|| list.load(Relaxed) == 0), "the end came too early: work is left");
+        owner.join().unwrap();
+    });
+}
+
 /// Of markers that become idle and then detect once each, one succeeds: the fence in `become_idle`, without the help of
 /// those in `sleep`.
 fn last_one_detects(protocol: Protocol) {
