@@ -1,0 +1,96 @@
+//! Collecting on request, not at all, or a little.
+
+use core::ffi::c_int;
+
+use larder_fixed::cycle;
+
+use crate::callbacks::{StopFn, stop_function};
+use crate::data::GC_dont_gc;
+use crate::init::{GC_init, sync_now};
+use crate::settings;
+
+/// Collects: stops the world, marks, resumes it, and runs finalizers unless they are on demand.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_gcollect() {
+    GC_init();
+    // The heap looks whether it may collect before it asks for the client's variables.
+    sync_now();
+    if let Some(stop) = stop_function() {
+        cycle::try_collect(Some(stop));
+    } else if settings::force_unmap() {
+        cycle::collect_and_unmap();
+    } else {
+        cycle::collect();
+    }
+}
+
+/// Collects, and gives all free memory back to the kernel.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_gcollect_and_unmap() {
+    GC_init();
+    sync_now();
+    cycle::collect_and_unmap();
+}
+
+/// Collects unless `stop` returns something other than 0 meanwhile; returns whether a cycle was completed.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_try_to_collect(stop: StopFn) -> c_int {
+    GC_init();
+    sync_now();
+    c_int::from(cycle::try_collect(Some(stop)))
+}
+
+/// Returns 0: there is never a part of a cycle left to do.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_collect_a_little() -> c_int {
+    0
+}
+
+/// Prevents collections, explicit ones too, until as many calls of [`GC_enable`].
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_disable() {
+    GC_dont_gc.add(1);
+    sync_now();
+}
+
+/// Undoes one [`GC_disable`].
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_enable() {
+    GC_dont_gc.add(-1);
+    sync_now();
+}
+
+/// Whether collections are prevented.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_is_disabled() -> c_int {
+    c_int::from(GC_dont_gc.is_set())
+}
+
+/// Makes the heap larger; returns 1, or 0 where that was not possible.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_expand_hp(bytes: usize) -> c_int {
+    GC_init();
+    c_int::from(cycle::expand(bytes))
+}
+
+/// Initialises the collector. Cycles stay what they are: stopped, and complete.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_enable_incremental() {
+    GC_init();
+}
+
+/// Returns 0: there is no incremental mode.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_is_incremental_mode() -> c_int {
+    0
+}
+
+/// Returns 0: no memory of the program is ever write-protected.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_incremental_protection_needs() -> c_int {
+    0
+}
+
+/// Does nothing, as libgc outside its incremental mode.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_start_incremental_collection() {}

@@ -1,0 +1,128 @@
+//! The environment, read when the collector is initialised and not when the library is loaded: LilyPond sets
+//! its variables in `main`.
+//!
+//! Names and meaning are libgc's. Variables that steer what Larder does not have (incremental cycles, black lists, back
+//! traces) are accepted and change nothing.
+
+use core::ffi::CStr;
+use core::ptr;
+
+use larder_fixed::options::Options;
+use larder_sys::env::{is_set, parse_size, size, var};
+use larder_units::Bytes;
+
+use crate::callbacks::warn;
+use crate::data::{
+    GC_all_interior_pointers, GC_dont_gc, GC_find_leak, GC_free_space_divisor, GC_full_freq, GC_time_limit,
+    GC_use_entire_heap,
+};
+use crate::{print, progress, settings, threads};
+
+/// As many markers as libgc can have.
+const MOST_MARKERS: usize = 16;
+
+/// Reads the environment: sets the variables that it overrides, and returns what the heap has to know from the start.
+pub fn read() -> Options {
+    open_log();
+    if is_set(c"GC_PRINT_STATS") || is_set(c"GC_PRINT_VERBOSE_STATS") {
+        progress::turn_on();
+    }
+    if is_set(c"GC_DUMP_REGULARLY") {
+        progress::dump_regularly();
+    }
+    if is_set(c"GC_FIND_LEAK") {
+        GC_find_leak.set(1);
+    }
+    if is_set(c"GC_ALL_INTERIOR_POINTERS") {
+        GC_all_interior_pointers.set(1);
+    }
+    if is_set(c"GC_DONT_GC") {
+        GC_dont_gc.set(1);
+    }
+    if is_set(c"GC_USE_ENTIRE_HEAP") {
+        GC_use_entire_heap.set(1);
+    }
+    if let Some(text) = var(c"GC_FORCE_UNMAP_ON_GCOLLECT") {
+        settings::set_force_unmap(text != c"0");
+    }
+    if let Some(divisor) = positive(c"GC_FREE_SPACE_DIVISOR") {
+        GC_free_space_divisor.set(divisor);
+    }
+    if let Some(cycles) = positive(c"GC_FULL_FREQUENCY") {
+        GC_full_freq.set(i32::try_from(cycles).unwrap_or(i32::MAX));
+    }
+    if let Some(milliseconds) = positive(c"GC_PAUSE_TIME_TARGET") {
+        GC_time_limit.set(milliseconds);
+    }
+    let (initial_heap, max_heap) = heap_sizes();
+    Options {
+        all_interior_pointers: GC_all_interior_pointers.is_set(),
+        initial_heap,
+        max_heap,
+        free_space_divisor: GC_free_space_divisor.get(),
+        markers: markers(),
+        suspend_signal: threads::suspend_signal(),
+        collect_every: positive(c"LARDER_COLLECT_EVERY").map(|n| n as u64),
+    }
+}
+
+/// A variable that is a positive number.
+fn positive(name: &CStr) -> Option<usize> {
+    parse_size(var(name)?).filter(|&n| n > 0)
+}
+
+/// The size that a variable sets; warns where it is set to something else.
+fn heap_size(name: &CStr, warning: &CStr) -> Option<usize> {
+    let text = var(name)?;
+    let bytes = size(name).filter(|&bytes| bytes > 0);
+    if bytes.is_none() {
+        warn(warning.as_ptr(), text.as_ptr().addr());
+    }
+    bytes
+}
+
+fn heap_sizes() -> (Bytes, Bytes) {
+    let initial = heap_size(c"GC_INITIAL_HEAP_SIZE", c"Bad initial heap size %s - ignoring it.\n").unwrap_or(0);
+    let mut most = heap_size(c"GC_MAXIMUM_HEAP_SIZE", c"Bad maximum heap size %s - ignoring it.\n")
+        .unwrap_or_else(settings::max_heap);
+    if most != 0 && most < initial {
+        warn(c"Bad maximum heap size %lu: it is below the initial size - ignoring it.\n".as_ptr(), most);
+        most = 0;
+    }
+    (Bytes(initial), Bytes(most))
+}
+
+/// How many markers there shall be, `None` to leave it to the heap. `GC_MARKERS` wins over `GC_NPROCS`, and both over
+/// `GC_set_markers_count`.
+fn markers() -> Option<usize> {
+    if let Some(text) = var(c"GC_MARKERS") {
+        if let Some(n) = parse_size(text).filter(|n| (1..=MOST_MARKERS).contains(n)) {
+            return Some(n);
+        }
+        warn(c"Bad number of mark threads: %s; using the maximum.\n".as_ptr(), text.as_ptr().addr());
+        return Some(MOST_MARKERS);
+    }
+    positive(c"GC_NPROCS").map(|n| n.min(MOST_MARKERS)).or_else(settings::markers_wanted)
+}
+
+/// Opens the file that `GC_LOG_FILE` names. Errors go there too unless `GC_ONLY_LOG_TO_FILE` says otherwise.
+fn open_log() {
+    let Some(path) = var(c"GC_LOG_FILE") else { return };
+    let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_APPEND | libc::O_CLOEXEC;
+    // SAFETY: a C string from the environment, and the mode that `O_CREAT` wants.
+    let fd = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
+    if fd < 0 {
+        warn(c"Failed to open log file: %s\n".as_ptr(), path.as_ptr().addr());
+        return;
+    }
+    let only_the_log = var(c"GC_ONLY_LOG_TO_FILE").is_some_and(|value| value != c"0");
+    print::set_log(fd, !only_the_log);
+}
+
+/// Says once what the program asked for and will not get.
+pub fn report_unsupported() {
+    if GC_find_leak.is_set() {
+        let text = c"Leak finding is not implemented yet; garbage is collected as usual\n";
+        warn(text.as_ptr(), ptr::null::<u8>().addr());
+    }
+}

@@ -1,0 +1,134 @@
+//! Initialisation, by `GC_init` or by the first allocation, and the way of the client's variables into the heap.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use larder_fixed::{cycle, hooks, lock, roots, stats};
+use larder_sys::thread::{main_stack_base, pid, stack_bounds, tid, yield_now};
+
+use crate::data::{
+    GC_dont_gc, GC_finalize_on_demand, GC_free_space_divisor, GC_greatest_plausible_heap_addr, GC_java_finalization,
+    GC_least_plausible_heap_addr, GC_no_dls, GC_stackbottom, Int,
+};
+use crate::{callbacks, env, progress, stats as counters, threads};
+
+const NEW: u32 = 0;
+const RUNNING: u32 = 1;
+const READY: u32 = 2;
+
+/// NEW, RUNNING while one thread initialises, READY.
+static STATE: AtomicU32 = AtomicU32::new(NEW);
+/// The thread that initialises while [`STATE`] is RUNNING.
+static INITIALISER: AtomicI32 = AtomicI32::new(0);
+/// Whether the heap has been told that collecting is disabled. Sync: changed under the allocation lock only.
+static TOLD_DISABLED: Int = Int::new(0);
+
+/// Runs when the library is loaded. It only says where the heap finds [`initialise`]: a program's first call may be an
+/// allocation, and the fast path has no room to ask whether there is a heap.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+extern "C" fn at_load() {
+    hooks::INITIALISE.set(Some(initialise));
+}
+
+/// Initialises the heap, once; another thread that comes at the same time waits.
+pub unsafe extern "C" fn initialise() {
+    loop {
+        // ORDER init.ready: Acquire, with the store below. Weaker, the heap could be seen half made.
+        match STATE.load(Ordering::Acquire) {
+            READY => return,
+            // Relaxed: only the thread's own store can make the two equal. A client's warning function that allocates
+            // comes back here; it finds the heap as far as it is.
+            RUNNING if INITIALISER.load(Ordering::Relaxed) == tid() => return,
+            RUNNING => yield_now(),
+            // Relaxed failure: the loop reads again. Acquire on success pairs with nothing but costs nothing here.
+            _ if STATE.compare_exchange(NEW, RUNNING, Ordering::Acquire, Ordering::Relaxed).is_ok() => break,
+            _ => {}
+        }
+    }
+    // Relaxed: read by this thread only, see above.
+    INITIALISER.store(tid(), Ordering::Relaxed);
+    callbacks::install();
+    hooks::INITIALISE.set(Some(initialise));
+    hooks::BEFORE_CYCLE.set(Some(sync_variables));
+    let options = env::read();
+    set_stack_bottom();
+    larder_fixed::settings::set_main_stack_base_variable(&GC_stackbottom);
+    larder_fixed::init(&options);
+    threads::note_main();
+    // SAFETY: callable by anyone who does not hold the lock.
+    unsafe { sync_variables() };
+    publish();
+    env::report_unsupported();
+    progress::initialised();
+    // ORDER init.ready: Release, with the load above.
+    STATE.store(READY, Ordering::Release);
+}
+
+/// Sets `GC_stackbottom` unless the client did.
+fn set_stack_bottom() {
+    let bottom =
+        if tid() == pid() { stack_bounds().map_or_else(main_stack_base, |(_, end)| end) } else { main_stack_base() };
+    // Relaxed: an address that stands for itself; before initialisation there is one thread that stores here.
+    let _ = GC_stackbottom.compare_exchange(core::ptr::null_mut(), bottom, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+/// Hands the client's variables to the heap: called before each decision to collect.
+///
+/// # Safety
+/// The caller does not hold the allocation lock.
+pub unsafe extern "C" fn sync_variables() {
+    roots::set_no_dls(GC_no_dls.is_set());
+    larder_fixed::settings::set_java_finalization(GC_java_finalization.is_set());
+    larder_fixed::settings::set_finalize_on_demand(GC_finalize_on_demand.is_set());
+    cycle::set_free_space_divisor(GC_free_space_divisor.get().max(1));
+    lock::with(|| {
+        let disabled = GC_dont_gc.is_set();
+        if disabled != TOLD_DISABLED.is_set() {
+            TOLD_DISABLED.set(c_int::from(disabled));
+            if disabled { cycle::disable() } else { cycle::enable() }
+        }
+    });
+}
+
+/// Hands the client's variables to the heap now. For setters: before initialisation there is nothing to tell.
+pub fn sync_now() {
+    if is_ready() {
+        // SAFETY: setters are called without the lock.
+        unsafe { sync_variables() };
+    }
+}
+
+/// Whether the heap is there.
+pub fn is_ready() -> bool {
+    // ORDER init.ready: Acquire, as in `initialise`.
+    STATE.load(Ordering::Acquire) == READY
+}
+
+/// Copies what the heap knows into the variables that clients read.
+fn publish() {
+    let (least, greatest) = stats::plausible_bounds();
+    GC_least_plausible_heap_addr.set(least);
+    GC_greatest_plausible_heap_addr.set(greatest);
+    counters::publish();
+}
+
+/// Initialises the collector; the calling thread is registered.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_init() {
+    // SAFETY: callable at any time by any thread.
+    unsafe { initialise() }
+}
+
+/// Whether the collector is initialised, or being so.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_is_init_called() -> c_int {
+    // Relaxed: a snapshot for the caller; nothing is read on its strength.
+    c_int::from(STATE.load(Ordering::Relaxed) != NEW)
+}
+
+/// Ends the use of the collector: on Linux there is nothing to dispose of.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_deinit() {}

@@ -1,0 +1,166 @@
+//! Allocation by kind number, lists of objects, and kinds and mark procedures of the client's own.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::ptr;
+
+use larder_fixed::kind::{self, MarkProc};
+use larder_fixed::{allocate_many, lock};
+
+use crate::alloc::allocate_or_exhausted;
+use crate::callbacks::abort;
+use crate::data::empty_lists;
+use crate::object::extra_byte;
+
+/// A kind number from a client, checked.
+fn known(kind: c_int) -> usize {
+    match usize::try_from(kind) {
+        Ok(kind) if kind < kind::MAX => kind,
+        _ => abort(c"Bad object kind"),
+    }
+}
+
+/// Allocates an object of a kind.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_generic_malloc(bytes: usize, kind: c_int) -> *mut c_void {
+    allocate_or_exhausted(known(kind), bytes)
+}
+
+/// As [`GC_generic_malloc`]; the client's promise to keep a pointer near the start is not needed.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_generic_malloc_ignore_off_page(bytes: usize, kind: c_int) -> *mut c_void {
+    allocate_or_exhausted(known(kind), bytes)
+}
+
+/// As [`GC_generic_malloc`].
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_malloc_kind(bytes: usize, kind: c_int) -> *mut c_void {
+    allocate_or_exhausted(known(kind), bytes)
+}
+
+/// As [`GC_generic_malloc`]: there are no thread-local lists to go round.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_malloc_kind_global(bytes: usize, kind: c_int) -> *mut c_void {
+    allocate_or_exhausted(known(kind), bytes)
+}
+
+/// Allocates an object that lives until `GC_free`.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_generic_malloc_uncollectable(bytes: usize, kind: c_int) -> *mut c_void {
+    let kind = match known(kind) {
+        kind::POINTER_FREE => kind::POINTER_FREE_UNCOLLECTABLE,
+        kind::NORMAL => kind::UNCOLLECTABLE,
+        other => other,
+    };
+    allocate_or_exhausted(kind, bytes)
+}
+
+/// Allocates an object of the same kind as another one, whose kind `GC_get_kind_and_size` told.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_generic_or_special_malloc(bytes: usize, kind: c_int) -> *mut c_void {
+    allocate_or_exhausted(known(kind), bytes)
+}
+
+/// Stores a list of new objects, linked through their first words and otherwise as their kind wants; null without
+/// memory.
+///
+/// Unlike everywhere else, `bytes` includes the byte that pointers past the end need: `gc_inline.h` counts in whole
+/// cells.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn GC_generic_malloc_many(bytes: usize, kind: c_int, into: *mut *mut c_void) {
+    // SAFETY: a known kind.
+    let list = unsafe { allocate_many(known(kind), bytes.saturating_sub(extra_byte())) };
+    // SAFETY: the caller's place for the result.
+    unsafe { *into = list.cast() };
+}
+
+/// Returns a list of new objects, linked through their first words; null without memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_malloc_many(bytes: usize) -> *mut c_void {
+    // SAFETY: a known kind.
+    unsafe { allocate_many(kind::NORMAL, bytes).cast() }
+}
+
+/// Returns an array of free lists for [`GC_new_kind`]. The heap keeps none, so it is always the same one, and empty.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_new_free_list() -> *mut *mut c_void {
+    empty_lists()
+}
+
+/// As [`GC_new_free_list`].
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_new_free_list_inner() -> *mut *mut c_void {
+    empty_lists()
+}
+
+/// Runs what takes the allocation lock itself, for a caller that holds it: kinds are made one at a time either way.
+///
+/// # Safety
+/// The caller holds the allocation lock.
+unsafe fn without_lock<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: the caller's promise; it is taken again before anything else happens.
+    unsafe { lock::release() };
+    let result = f();
+    lock::acquire();
+    result
+}
+
+/// Makes a kind whose objects are scanned by `descriptor`, to which the object's size is added where `add_size` is
+/// not 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_new_kind(lists: *mut *mut c_void, descriptor: usize, add_size: c_int, clear: c_int) -> c_uint {
+    let _ = lists;
+    match kind::new_kind(descriptor, add_size != 0, clear != 0) {
+        Some(kind) => kind as c_uint,
+        None => abort(c"Too many kinds"),
+    }
+}
+
+/// As [`GC_new_kind`], for a caller that holds the allocation lock.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_new_kind_inner(
+    lists: *mut *mut c_void,
+    descriptor: usize,
+    add_size: c_int,
+    clear: c_int,
+) -> c_uint {
+    // SAFETY: the caller holds the lock.
+    unsafe { without_lock(|| GC_new_kind(lists, descriptor, add_size, clear)) }
+}
+
+/// Registers a mark procedure and returns its index for `GC_MAKE_PROC`.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_new_proc(procedure: MarkProc) -> c_uint {
+    match kind::new_proc(procedure) {
+        Some(index) => index as c_uint,
+        None => abort(c"Too many mark procedures"),
+    }
+}
+
+/// As [`GC_new_proc`], for a caller that holds the allocation lock.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_new_proc_inner(procedure: MarkProc) -> c_uint {
+    // SAFETY: the caller holds the lock.
+    unsafe { without_lock(|| GC_new_proc(procedure)) }
+}
+
+/// Registers how objects of a kind are described when they are printed; none ever is.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_register_describe_type_fn(_kind: c_int, _describe: *mut c_void) {}
+
+/// Would print a free list; the heap keeps none.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_print_free_list(kind: c_int, granules: usize) {
+    crate::log_line!("Free list of kind {kind}, {granules} granules: Larder keeps no free lists");
+}
+
+/// Clears the dead part of the stack in libgc. Larder's own frames are shallow; the argument is returned.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_clear_stack(argument: *mut c_void) -> *mut c_void {
+    argument
+}
+
+/// Does nothing with its argument, which the compiler therefore keeps until here.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_noop1(word: usize) {
+    core::hint::black_box(ptr::without_provenance::<u8>(word));
+}

@@ -1,0 +1,140 @@
+//! What happens in a cycle, told step by step: to the client's event function, to the variables that show it, and,
+//! where
+//! `GC_PRINT_STATS` is set, to the log in libgc's lines, which scripts read.
+
+use core::ffi::c_int;
+
+use larder_fixed::stats::snapshot;
+use larder_fixed::{cycle, finalization};
+use larder_sys::clock::now;
+use larder_sys::cpus;
+use larder_units::Nanos;
+
+use crate::data::{Int, Word};
+use crate::{callbacks, log_line, stats, world};
+
+/// libgc's event numbers.
+mod event {
+    use core::ffi::c_int;
+
+    pub const START: c_int = 0;
+    pub const MARK_START: c_int = 1;
+    pub const RECLAIM_END: c_int = 4;
+    pub const END: c_int = 5;
+    pub const PRE_STOP_WORLD: c_int = 6;
+    pub const PRE_START_WORLD: c_int = 8;
+    pub const POST_START_WORLD: c_int = 9;
+}
+
+static IS_ON: Int = Int::new(0);
+static DUMP: Int = Int::new(0);
+// Sync: written and read by the collecting thread, one at a time under the allocation lock.
+static USED_BEFORE: Word = Word::new(0);
+static STARTED_NS: Word = Word::new(0);
+static STOPPED_NS: Word = Word::new(0);
+static RESUMED_NS: Word = Word::new(0);
+static STOPPED_TOTAL_NS: Word = Word::new(0);
+
+/// Prints from now on.
+pub fn turn_on() {
+    IS_ON.set(1);
+}
+
+/// Whether statistics are printed.
+pub fn is_on() -> bool {
+    IS_ON.is_set()
+}
+
+/// Dumps the collector's state after each cycle.
+pub fn dump_regularly() {
+    DUMP.set(1);
+}
+
+/// Tells of the machine.
+pub fn initialised() {
+    if is_on() {
+        log_line!("Number of processors: {}", cpus::usable());
+        log_line!("Using {} mark threads", cycle::markers());
+    }
+}
+
+/// The heap's event hook: the collecting thread calls it at each step, in libgc's order.
+pub unsafe extern "C" fn on_event(event: c_int) {
+    match event {
+        event::START => USED_BEFORE.set(used()),
+        event::PRE_START_WORLD => {
+            stats::publish();
+            stats::note_reclaimed(USED_BEFORE.get().saturating_sub(used()));
+        }
+        _ => {}
+    }
+    callbacks::announce(event);
+    if is_on() {
+        print(event);
+    }
+    if event == event::END && DUMP.is_set() {
+        world::dump(None);
+    }
+}
+
+/// Bytes that the last cycle found live, and what was allocated since.
+fn used() -> usize {
+    let s = snapshot();
+    s.live + s.bytes_since_cycle
+}
+
+/// Whole milliseconds and the nanoseconds beyond, as libgc prints times.
+fn parts(time: Nanos) -> (u64, u64) {
+    (time.to_millis_rounded_down(), time.0 % 1_000_000)
+}
+
+fn since(mark: &Word) -> Nanos {
+    now().since(Nanos(mark.get() as u64))
+}
+
+fn print(event: c_int) {
+    let kib = |bytes: usize| bytes / 1024;
+    let s = snapshot();
+    match event {
+        event::START => {
+            STARTED_NS.set(now().0 as usize);
+            log_line!("Initiating full world-stop collection!");
+        }
+        event::PRE_STOP_WORLD => STOPPED_NS.set(now().0 as usize),
+        event::MARK_START => {
+            log_line!(
+                "\n--> Marking for collection #{} after {} allocated bytes",
+                cycle::number() + 1,
+                s.bytes_since_cycle
+            );
+        }
+        event::PRE_START_WORLD => {
+            log_line!(
+                "GC #{} freed {} bytes, heap {} KiB (+ {} KiB unmapped + 0 KiB internal)",
+                cycle::number(),
+                USED_BEFORE.get().saturating_sub(used()),
+                kib(s.heap),
+                kib(s.unmapped)
+            );
+        }
+        event::POST_START_WORLD => {
+            let stopped = since(&STOPPED_NS);
+            STOPPED_TOTAL_NS.set(STOPPED_TOTAL_NS.get() + stopped.0 as usize);
+            RESUMED_NS.set(now().0 as usize);
+            let average = Nanos(STOPPED_TOTAL_NS.get() as u64).to_millis_rounded_down() / cycle::number().max(1);
+            let (ms, ns) = parts(stopped);
+            log_line!("World-stopped marking took {ms} ms {ns} ns ({average} ms in average)");
+        }
+        event::RECLAIM_END => {
+            log_line!("In-use heap: {}% ({} KiB)", s.live * 100 / s.heap.max(1), kib(s.live));
+            log_line!("{} finalization-ready objects", finalization::ready());
+            let (ms, ns) = parts(since(&RESUMED_NS));
+            log_line!("Finalize and initiate sweep took {ms} ms {ns} ns + 0 ms 0 ns");
+        }
+        event::END => {
+            let (ms, ns) = parts(since(&STARTED_NS));
+            log_line!("Complete collection took {ms} ms {ns} ns");
+        }
+        _ => {}
+    }
+}

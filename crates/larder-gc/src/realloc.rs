@@ -1,0 +1,48 @@
+//! `GC_realloc`, by libgc's rules: stay in place while the new size fits and is at least half of the old one.
+
+use core::ffi::c_void;
+use core::ptr;
+
+use larder_fixed::{allocate, kind, object};
+
+use crate::alloc::{GC_free, GC_malloc, out_of_memory_slow};
+use crate::callbacks::abort;
+use crate::object::extra_byte;
+
+/// Changes an object's size, moving it where it must; null without memory, and then the object is untouched.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn GC_realloc(old: *mut c_void, bytes: usize) -> *mut c_void {
+    if old.is_null() {
+        return GC_malloc(bytes);
+    }
+    if bytes == 0 {
+        // SAFETY: the caller gives the object up.
+        unsafe { GC_free(old) };
+        return ptr::null_mut();
+    }
+    let Some(base) = object::base(old.addr()) else { abort(c"Bad argument to GC_realloc: not an object") };
+    let (size, kind) = (object::size(base), object::kind_of(base));
+    if bytes.saturating_add(extra_byte()) <= size && bytes >= size / 2 {
+        if !is_pointer_free(kind) {
+            // A later growth within the cell must show zeroes, and what was cut off must keep nothing alive.
+            // SAFETY: the object has `size` bytes and is the caller's.
+            unsafe { ptr::write_bytes(old.cast::<u8>().add(bytes), 0, size - bytes) };
+        }
+        return old;
+    }
+    // SAFETY: the kind of an existing object.
+    let new = unsafe { allocate(kind, bytes) };
+    if new.is_null() {
+        return out_of_memory_slow(bytes);
+    }
+    // SAFETY: both objects have that many bytes, they are different ones, and the old one is the caller's to give up.
+    unsafe {
+        ptr::copy_nonoverlapping(old.cast::<u8>(), new, bytes.min(size - extra_byte()));
+        GC_free(old);
+    }
+    new.cast()
+}
+
+fn is_pointer_free(kind: usize) -> bool {
+    matches!(kind, kind::POINTER_FREE | kind::POINTER_FREE_UNCOLLECTABLE)
+}

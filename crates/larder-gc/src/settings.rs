@@ -1,0 +1,236 @@
+//! Numbers that a client sets and asks for.
+//!
+//! Those that are libgc variables act through them. Of the rest, some steer the heap, and some (rates and limits of
+//! incremental cycles) are kept for whoever asks and steer nothing.
+
+use core::ffi::{c_int, c_uint, c_ulong};
+
+use larder_fixed::cycle;
+
+use crate::callbacks::abort;
+use crate::data::{
+    GC_all_interior_pointers, GC_dont_expand, GC_dont_precollect, GC_finalize_on_demand, GC_find_leak,
+    GC_free_space_divisor, GC_full_freq, GC_java_finalization, GC_max_retries, GC_no_dls, GC_time_limit, Int, Word,
+};
+use crate::init::{is_ready, sync_now};
+
+/// 8.2.2, as in `GC_VERSION`.
+const VERSION: c_uint = 8 << 16 | 2 << 8 | 2;
+
+static MAX_HEAP: Word = Word::new(0);
+static MARKERS_WANTED: Word = Word::new(0);
+static FORCE_UNMAP: Int = Int::new(0);
+static MANUAL_BARRIER: Int = Int::new(0);
+static MAX_PRIOR_ATTEMPTS: Int = Int::new(1);
+static RATE: Int = Int::new(10);
+static MIN_BYTES_ALLOCATED: Word = Word::new(1);
+static BYTES_PER_FINALIZER: Word = Word::new(10_000);
+static TIME_LIMIT_NS: Word = Word::new(0);
+
+/// The largest heap that was asked for before initialisation, 0 for any.
+pub fn max_heap() -> usize {
+    MAX_HEAP.get()
+}
+
+/// The number of markers that was asked for before initialisation.
+pub fn markers_wanted() -> Option<usize> {
+    Some(MARKERS_WANTED.get()).filter(|&n| n != 0)
+}
+
+/// Whether `GC_gcollect` gives free memory back.
+pub fn force_unmap() -> bool {
+    FORCE_UNMAP.is_set()
+}
+
+/// Sets what [`force_unmap`] says.
+pub fn set_force_unmap(on: bool) {
+    FORCE_UNMAP.set(c_int::from(on));
+}
+
+macro_rules! int_setting {
+    ($(#[$doc:meta])* $set:ident, $get:ident => $variable:ident) => {
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $set(value: c_int) {
+            $variable.set(value);
+            sync_now();
+        }
+
+        /// The value that was set last, or the first one.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $get() -> c_int {
+            $variable.get()
+        }
+    };
+}
+
+macro_rules! word_setting {
+    ($(#[$doc:meta])* $set:ident, $get:ident => $variable:ident) => {
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $set(value: usize) {
+            $variable.set(value);
+            sync_now();
+        }
+
+        /// The value that was set last, or the first one.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $get() -> usize {
+            $variable.get()
+        }
+    };
+}
+
+int_setting! {
+    /// Whether finalizers wait for `GC_invoke_finalizers`.
+    GC_set_finalize_on_demand, GC_get_finalize_on_demand => GC_finalize_on_demand
+}
+int_setting! {
+    /// Whether objects that finalizable objects reach are kept in a pass of their own.
+    GC_set_java_finalization, GC_get_java_finalization => GC_java_finalization
+}
+int_setting! {
+    /// Whether the data of loaded libraries is not searched.
+    GC_set_no_dls, GC_get_no_dls => GC_no_dls
+}
+int_setting! {
+    /// Accepted: leaks are not looked for, but finalizers and links are refused as libgc does.
+    GC_set_find_leak, GC_get_find_leak => GC_find_leak
+}
+int_setting! {
+    /// Accepted.
+    GC_set_dont_expand, GC_get_dont_expand => GC_dont_expand
+}
+int_setting! {
+    /// Accepted: nothing is ever collected at initialisation.
+    GC_set_dont_precollect, GC_get_dont_precollect => GC_dont_precollect
+}
+int_setting! {
+    /// Accepted: every cycle is full.
+    GC_set_full_freq, GC_get_full_freq => GC_full_freq
+}
+int_setting! {
+    /// Whether `GC_gcollect` gives free memory back to the kernel.
+    GC_set_force_unmap_on_gcollect, GC_get_force_unmap_on_gcollect => FORCE_UNMAP
+}
+int_setting! {
+    /// Accepted: there is no barrier.
+    GC_set_manual_vdb_allowed, GC_get_manual_vdb_allowed => MANUAL_BARRIER
+}
+int_setting! {
+    /// Accepted: cycles have no time limit, so marking is never attempted twice.
+    GC_set_max_prior_attempts, GC_get_max_prior_attempts => MAX_PRIOR_ATTEMPTS
+}
+int_setting! {
+    /// Accepted: `GC_collect_a_little` does nothing.
+    GC_set_rate, GC_get_rate => RATE
+}
+word_setting! {
+    /// How much is allocated between cycles, in parts of the heap: a larger divisor collects more often.
+    GC_set_free_space_divisor, GC_get_free_space_divisor => GC_free_space_divisor
+}
+word_setting! {
+    /// Accepted: a full heap is collected before memory is reported as exhausted.
+    GC_set_max_retries, GC_get_max_retries => GC_max_retries
+}
+word_setting! {
+    /// Accepted: the heap has its own smallest step.
+    GC_set_min_bytes_allocd, GC_get_min_bytes_allocd => MIN_BYTES_ALLOCATED
+}
+word_setting! {
+    /// Accepted: the number of finalizers does not start a cycle.
+    GC_set_allocd_bytes_per_finalizer, GC_get_allocd_bytes_per_finalizer => BYTES_PER_FINALIZER
+}
+
+/// A time as libgc passes it.
+#[repr(C)]
+pub struct TimeLimit {
+    milliseconds: c_ulong,
+    nanoseconds: c_ulong,
+}
+
+/// Accepted: cycles have no time limit.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_set_time_limit(milliseconds: c_ulong) {
+    GC_time_limit.set(milliseconds as usize);
+}
+
+/// The time limit in milliseconds.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_get_time_limit() -> c_ulong {
+    GC_time_limit.get() as c_ulong
+}
+
+/// As [`GC_set_time_limit`], with a fraction.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_set_time_limit_tv(limit: TimeLimit) {
+    GC_time_limit.set(limit.milliseconds as usize);
+    TIME_LIMIT_NS.set(limit.nanoseconds as usize);
+}
+
+/// The time limit with its fraction.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_get_time_limit_tv() -> TimeLimit {
+    TimeLimit { milliseconds: GC_time_limit.get() as c_ulong, nanoseconds: TIME_LIMIT_NS.get() as c_ulong }
+}
+
+/// Whether pointers into objects from the heap and static data count. Before initialisation: object sizes depend on it.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_set_all_interior_pointers(value: c_int) {
+    let value = c_int::from(value != 0);
+    if is_ready() && value != GC_all_interior_pointers.get() {
+        abort(c"GC_set_all_interior_pointers: cannot change after GC_init");
+    }
+    GC_all_interior_pointers.set(value);
+}
+
+/// Whether pointers into objects count.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_get_all_interior_pointers() -> c_int {
+    GC_all_interior_pointers.get()
+}
+
+/// Limits the heap; 0 for no limit.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_set_max_heap_size(bytes: usize) {
+    MAX_HEAP.set(bytes);
+    if is_ready() {
+        cycle::set_max_heap(bytes);
+    }
+}
+
+/// Sets the number of markers, the collecting thread included. Before initialisation; 0 leaves it to the heap.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_set_markers_count(count: c_uint) {
+    MARKERS_WANTED.set(count as usize);
+}
+
+/// Whether only explicit calls collect.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_set_disable_automatic_collection(value: c_int) {
+    if value != 0 {
+        unimplemented_function!("GC_set_disable_automatic_collection", "GC_disable prevents all collections");
+    }
+}
+
+/// Whether only explicit calls collect.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_get_disable_automatic_collection() -> c_int {
+    0
+}
+
+/// Has no effect, which [`GC_get_pages_executable`] tells: the heap is never executable.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_set_pages_executable(_value: c_int) {}
+
+/// Returns 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_get_pages_executable() -> c_int {
+    0
+}
+
+/// The version of libgc whose interface this is.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_get_version() -> c_uint {
+    VERSION
+}
