@@ -1,9 +1,9 @@
 //! The 35 variables that libgc exports, with its types, sizes and first values.
 //!
 //! Clients read and write them with plain loads and stores, some before `GC_init`, some after: Neko sets
-//! `GC_all_interior_pointers` and `GC_no_dls`, ECL replaces `GC_push_other_roots`, Crystal stores into `GC_stackbottom` on every
-//! switch of fibers. So each is read when it is used, and never copied at start only: [`crate::init::sync_variables`]
-//! hands the present values to the heap before each decision to collect.
+//! `GC_all_interior_pointers` and `GC_no_dls`, ECL replaces `GC_push_other_roots`, Crystal stores into
+//! `GC_stackbottom` on every switch of fibers. So each is read when it is used, and never copied at start only:
+//! [`crate::init::sync_variables`] hands the present values to the heap before each decision to collect.
 //!
 //! A program may hold the variable itself (the linker copies it into the program); every access here goes through the
 //! symbol, as the loader resolved it.
