@@ -12,7 +12,7 @@ use larder_lab::slot_offset;
 use larder_threads::defer;
 
 use crate::heap::HEAP;
-use crate::{cycle, kind, large, object, refill};
+use crate::{cycle, large, object, refill};
 
 /// Largest request, in bytes, that comes from a buffer.
 pub const SMALL: usize = 32 * 1024;

@@ -9,7 +9,7 @@ use larder_trace::finalize::Finalizers;
 pub use larder_trace::finalize::{FinalizerFn, NoMemory, Order};
 use larder_trace::links::{Links, Reachability};
 pub use larder_trace::links::{Moved, Registered};
-use larder_trace::{Interior, Marker, Objects};
+use larder_trace::{Interior, Marker};
 
 use crate::view::View;
 use crate::{cycle, hooks, lock, settings};

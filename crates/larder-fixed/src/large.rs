@@ -11,6 +11,7 @@ use larder_threads::defer;
 use larder_units::{BLOCK, Blocks, Bytes};
 
 use crate::heap::{HEAP, next_epoch};
+use crate::inject::{Point, point};
 use crate::{cycle, kind, refill};
 
 /// The list of large objects. Rank of the lock: after the classes, before the pool.
@@ -93,6 +94,7 @@ pub(crate) fn allocate(kind: usize, bytes: usize) -> *mut u8 {
             })
         };
         if let Some((run, zero)) = found {
+            point(Point::LargeTaken);
             if !zero && kind::cleared(kind) {
                 // Nobody knows the run yet, so this thread may be stopped while it clears.
                 // SAFETY: the run is ours.
@@ -102,6 +104,7 @@ pub(crate) fn allocate(kind: usize, bytes: usize) -> *mut u8 {
             }
             let _deferral = defer::enter();
             let _guard = LOCK.lock();
+            point(Point::LargeLocked);
             let at = publish(run, kind, size);
             link(run.first as u32);
             return at;

@@ -15,6 +15,7 @@ pub mod finalization;
 pub mod fork;
 pub mod heap;
 pub mod hooks;
+pub mod inject;
 pub mod kind;
 pub mod large;
 pub mod lock;

@@ -28,6 +28,7 @@ use larder_threads::{REGISTRY, defer};
 use larder_units::Blocks;
 
 use crate::heap::{HEAP, freed_mark};
+use crate::inject::{Point, point};
 use crate::{cycle, kind};
 
 /// Longest run, in bytes, that one refill takes: it is cleared at once, and should stay in a first-level cache until it
@@ -169,6 +170,7 @@ impl List {
                     return None;
                 }
                 let b = block(self.cursor);
+                point(Point::SweepNextBlock);
                 self.current = self.cursor;
                 self.position = 0;
                 self.cursor = b.next.get();
@@ -276,7 +278,9 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
     let _deferral = defer::enter();
     let registered = REGISTRY.current().is_some();
     HEAP.refills.fetch_add(1, Ordering::Relaxed);
+    point(Point::RefillEntered);
     let mut locked = Locked::new(class);
+    point(Point::RefillLocked);
     let mut epoch = HEAP.epoch();
     let list = locked.list(kind);
     list.renew(epoch);
@@ -297,7 +301,9 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
             Some(found) => found,
             None => {
                 drop(locked);
+                point(Point::BeforeBlocks);
                 let (run, fresh) = take_block(Blocks(c.blocks as usize))?;
+                point(Point::BlocksTaken);
                 locked = Locked::new(class);
                 let list = locked.list(kind);
                 // Only an unregistered thread can have missed a stop meanwhile.
@@ -309,7 +315,7 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
                     found
                 } else {
                     zero = fresh;
-                    let b = format(run, class, kind);
+                    format(run, class, kind);
                     let index = run.first as u32;
                     list.link(index);
                     (list.current, list.position) = (index, 0);
@@ -318,6 +324,7 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
             }
         };
         let (b, from, cells) = found;
+        point(Point::RunFound);
         claim(b, from, cells, epoch);
         let at = address(b, from);
         // A long block that is swept on does not know any more that its rest is zero; that is what clearing is for.
@@ -330,9 +337,11 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
     } else {
         Some(locked)
     };
+    point(Point::RunClaimed);
     if !zero && kind::cleared(kind) {
         clear(run);
     }
+    point(Point::RunCleared);
     HEAP.count_allocated(run[1] - run[0]);
     let rest = [run[0] + cell, run[1]];
     if rest[0] < rest[1] {
@@ -343,6 +352,7 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
             put_aside(locked.list(kind), rest, epoch);
         }
     }
+    point(Point::RunInstalled);
     Some(run[0])
 }
 
@@ -395,6 +405,7 @@ pub(crate) fn reclaim_if_empty(index: usize) -> bool {
     if !is_empty(epoch) || b.previous.get() == ORPHAN {
         return false;
     }
+    point(Point::CensusCandidate);
     let (class, kind) = (b.class.get() as usize, b.kind.get() as usize);
     let mut locked = Locked::new(class);
     let list = locked.list(kind);
@@ -425,7 +436,9 @@ pub(crate) fn free_cell(place: &Place) {
         return;
     }
     let _deferral = defer::enter();
+    point(Point::FreeEntered);
     let mut locked = Locked::new(class);
+    point(Point::FreeLocked);
     let epoch = HEAP.epoch();
     let list = locked.list(b.kind.get() as usize);
     list.renew(epoch);
@@ -438,6 +451,7 @@ pub(crate) fn free_cell(place: &Place) {
     } else {
         mark.store(0, Ordering::Relaxed);
     }
+    point(Point::FreeDone);
 }
 
 /// Allocates a cell in a signal handler that interrupted a slow path: from a fresh block, without any lock. The rest of

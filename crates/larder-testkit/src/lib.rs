@@ -1,0 +1,58 @@
+//! What Larder's tests are made of: a process of its own for each test, random numbers, a heap verifier.
+//!
+//! There is one heap in a process, and tests change its settings, kill threads and fork; so each test runs in a child
+//! process that executes just this test ([`in_child`]).
+
+use std::process::Command;
+
+pub mod verifier;
+
+/// Environment variable that says that this process is the child of [`in_child`].
+const CHILD: &str = "LARDER_TEST_CHILD";
+
+/// Runs `body` in a process of its own: the test binary is started again with only the calling test, and must end well.
+///
+/// `name` is the test's path as `--exact` takes it; `environment` is added to the child's.
+pub fn in_child(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
+    if std::env::var(CHILD).as_deref() == Ok(name) {
+        return body();
+    }
+    let program = std::env::current_exe().expect("a test knows its own path");
+    let output = Command::new(program)
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(CHILD, name)
+        .envs(environment.iter().copied())
+        .output()
+        .expect("the test binary can be started again");
+    assert!(
+        output.status.success() && String::from_utf8_lossy(&output.stdout).contains("1 passed"),
+        "{name} in its own process: {}\n{}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// A small random number generator (xorshift64*), for reproducible sequences of operations.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// A generator whose sequence depends only on `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// The next 64 bits.
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// A number below `n`.
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() >> 33) as usize % n
+    }
+}
