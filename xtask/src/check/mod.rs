@@ -1,0 +1,78 @@
+//! `cargo xtask check`: what a reviewer should not have to look for.
+//!
+//! Every part is made, also after one has failed, so that one run shows all there is to repair.
+
+mod exports;
+mod layers;
+mod no_std;
+mod paths;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use crate::workspace::{Workspace, run};
+
+/// One check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// The import rule between the crates
+    Imports,
+    /// rustfmt
+    Format,
+    /// Clippy, with warnings as errors
+    Lints,
+    /// The symbols of libgc.so.1
+    Exports,
+    /// Runtime crates are no_std
+    NoStd,
+    /// No file mentions a path outside the repository
+    Paths,
+}
+
+/// Makes the named checks, or all.
+pub fn check(workspace: &Workspace, named: &[Part]) -> Result<()> {
+    let parts = if named.is_empty() { Part::value_variants() } else { named };
+    let mut failed = Vec::new();
+    for &part in parts {
+        let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        println!("== check {name}");
+        if let Err(error) = make(workspace, part) {
+            println!("{error:#}");
+            failed.push(name);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("check failed: {}", failed.join(", "));
+    }
+    println!("all checks passed");
+    Ok(())
+}
+
+fn make(workspace: &Workspace, part: Part) -> Result<()> {
+    match part {
+        Part::Imports => all_good(layers::violations(&workspace.packages())),
+        Part::Format => run(workspace.cargo().args(["fmt", "--all", "--check"])),
+        Part::Lints => lints(workspace),
+        Part::Exports => exports::check(workspace),
+        Part::NoStd => all_good(no_std::violations(workspace)?),
+        Part::Paths => all_good(paths::violations(workspace)?),
+    }
+}
+
+/// The shared objects are linted one by one, for the reason that [`Workspace::shared_objects`] gives.
+fn lints(workspace: &Workspace) -> Result<()> {
+    let rest = workspace.exclude_shared_objects();
+    let deny = ["--", "--deny", "warnings"];
+    run(workspace.cargo().args(["clippy", "--quiet", "--workspace", "--all-targets"]).args(rest).args(deny))?;
+    for name in workspace.shared_objects() {
+        run(workspace.cargo().args(["clippy", "--quiet", "--package", name]).args(deny))?;
+    }
+    Ok(())
+}
+
+fn all_good(violations: Vec<String>) -> Result<()> {
+    if violations.is_empty() {
+        return Ok(());
+    }
+    bail!("{}", violations.join("\n"))
+}

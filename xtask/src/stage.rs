@@ -1,0 +1,86 @@
+//! `cargo xtask stage DIR`: the release build, laid out as it would be installed.
+//!
+//! Everything that measures or tests the doors starts from such a folder:
+//!
+//! | path | what it is |
+//! |---|---|
+//! | `lib/libgc.so.1`, `lib/libgc.so` | the `gc.h` door |
+//! | `include/` | the C headers |
+//! | `bin/larder` | the tool |
+//! | `share/larder/apps/` | the C programs that `larder demo` builds |
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace::{Workspace, run};
+
+/// Builds for release and fills `dir`.
+pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
+    if !workspace.has("larder-cli") {
+        bail!("the workspace has no package larder-cli, which builds bin/larder: add crates/larder-cli");
+    }
+    let library = build_library(workspace)?;
+    run(workspace.cargo().args(["build", "--release", "--package", "larder-cli"]))?;
+
+    let lib = dir.join("lib");
+    install(&library, &lib.join("libgc.so.1"))?;
+    link("libgc.so.1", &lib.join("libgc.so"))?;
+    install(&workspace.target().join("release/larder"), &dir.join("bin/larder"))?;
+    copy_folder(&workspace.root().join("include"), &dir.join("include"))?;
+    copy_folder(&workspace.root().join("apps/gc"), &dir.join("share/larder/apps"))?;
+    println!("staged in {}", dir.display());
+    Ok(())
+}
+
+/// Builds the `gc.h` door for release and returns the path of the shared object.
+pub fn build_library(workspace: &Workspace) -> Result<PathBuf> {
+    if !workspace.has("larder-gc") {
+        bail!("the workspace has no package larder-gc, which builds libgc.so.1: add crates/larder-gc");
+    }
+    // Alone, so that no other package's features are unified into the library.
+    run(workspace.cargo().args(["build", "--release", "--package", "larder-gc"]))?;
+    let library = workspace.target().join("release/liblarder_gc.so");
+    if !library.is_file() {
+        bail!("larder-gc built no {}: its crate-type must contain \"cdylib\"", library.display());
+    }
+    Ok(library)
+}
+
+/// Copies one file under a new name and renames it into place.
+///
+/// A program that runs with the old library keeps it mapped; writing over it in place would crash that program.
+fn install(from: &Path, to: &Path) -> Result<()> {
+    let folder = to.parent().context("a staged file lies in a folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let new = to.with_extension("new");
+    fs::copy(from, &new).with_context(|| format!("cannot copy {} to {}", from.display(), new.display()))?;
+    fs::rename(&new, to).with_context(|| format!("cannot rename {} to {}", new.display(), to.display()))
+}
+
+fn link(target: &str, at: &Path) -> Result<()> {
+    if at.is_symlink() || at.exists() {
+        fs::remove_file(at).with_context(|| format!("cannot replace {}", at.display()))?;
+    }
+    std::os::unix::fs::symlink(target, at).with_context(|| format!("cannot create the link {}", at.display()))
+}
+
+/// Copies the folder `from` over `to`. What else lies in `to` stays: it may be a folder like `/usr/local/include`.
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
+    if !from.is_dir() {
+        println!("note: {} does not exist, so {} stays empty", from.display(), to.display());
+        return Ok(());
+    }
+    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let entry = entry.with_context(|| format!("cannot read {}", from.display()))?;
+        let (source, copy) = (entry.path(), to.join(entry.file_name()));
+        if source.is_dir() {
+            copy_folder(&source, &copy)?;
+        } else {
+            fs::copy(&source, &copy).with_context(|| format!("cannot copy {}", source.display()))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! The workspace as cargo sees it, and how tasks start cargo.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use cargo_metadata::{Metadata, MetadataCommand, Package, TargetKind};
+
+/// The workspace's metadata, read once when a task starts.
+pub struct Workspace {
+    metadata: Metadata,
+}
+
+impl Workspace {
+    /// Reads the metadata of the workspace that this program belongs to.
+    pub fn load() -> Result<Self> {
+        // Cargo sets the variable for `cargo run`; the compiled-in path serves a program that is started directly.
+        let own_folder = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        let manifest = Path::new(&own_folder).join("Cargo.toml");
+        let metadata = MetadataCommand::new()
+            .manifest_path(&manifest)
+            .no_deps()
+            .exec()
+            .with_context(|| format!("cargo metadata failed for {}", manifest.display()))?;
+        Ok(Self { metadata })
+    }
+
+    /// The repository's folder.
+    pub fn root(&self) -> &Path {
+        self.metadata.workspace_root.as_std_path()
+    }
+
+    /// Where cargo puts what it builds; follows `CARGO_TARGET_DIR`.
+    pub fn target(&self) -> &Path {
+        self.metadata.target_directory.as_std_path()
+    }
+
+    /// A folder under the target folder for what a task itself leaves behind, created when missing.
+    pub fn scratch(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.target().join("xtask").join(name);
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        Ok(folder)
+    }
+
+    /// The packages of the workspace.
+    pub fn packages(&self) -> Vec<&Package> {
+        self.metadata.workspace_packages()
+    }
+
+    /// Whether the workspace has a package of this name.
+    pub fn has(&self, package: &str) -> bool {
+        self.packages().iter().any(|candidate| candidate.name == package)
+    }
+
+    /// The packages that build a shared object.
+    ///
+    /// They are `no_std` with a panic handler of their own, so they are built alone: together with another crate, cargo
+    /// unifies features, which may bring in `std` and with it a second panic handler.
+    pub fn shared_objects(&self) -> Vec<&str> {
+        self.packages()
+            .into_iter()
+            .filter(|package| package.targets.iter().any(|target| target.kind.contains(&TargetKind::CDyLib)))
+            .map(|package| package.name.as_str())
+            .collect()
+    }
+
+    /// The packages with integration tests whose names begin with `prefix`.
+    pub fn with_tests_named(&self, prefix: &str) -> Vec<&str> {
+        self.packages()
+            .into_iter()
+            .filter(|package| package.targets.iter().any(|target| target.is_test() && target.name.starts_with(prefix)))
+            .map(|package| package.name.as_str())
+            .collect()
+    }
+
+    /// `--exclude` arguments for every shared object.
+    pub fn exclude_shared_objects(&self) -> Vec<String> {
+        self.shared_objects().into_iter().flat_map(|name| ["--exclude".to_owned(), name.to_owned()]).collect()
+    }
+
+    /// Cargo, started in the repository's folder.
+    pub fn cargo(&self) -> Command {
+        let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.current_dir(self.root());
+        command
+    }
+}
+
+/// Runs `command` and fails with its command line when it does.
+pub fn run(command: &mut Command) -> Result<()> {
+    let line = line_of(command);
+    let status = command.status().with_context(|| format!("cannot start `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` failed ({status})");
+    }
+    Ok(())
+}
+
+/// The command line as a person would type it, for messages.
+pub fn line_of(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
+    let words = std::iter::once(program).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
