@@ -148,18 +148,15 @@ pub unsafe fn allocate_aligned(kind: usize, bytes: usize, align: usize) -> *mut 
         // SAFETY: the caller's promise.
         return unsafe { allocate(kind, bytes) };
     }
-    if align <= larder_units::BLOCK.0 {
+    if align <= larder_units::BLOCK.0 && bytes > SMALL {
         // Large objects begin on a block.
-        if crate::is_initialised() || bytes > SMALL {
-            return large::allocate(kind, bytes.max(SMALL + 1));
-        }
-        initialise();
-        return large::allocate(kind, bytes.max(SMALL + 1));
+        // SAFETY: the caller's promise.
+        return unsafe { allocate(kind, bytes) };
     }
-    // A longer object with the aligned address inside: the displacement must be valid, so it is registered.
-    let Some(padded) = bytes.checked_add(align) else { return ptr::null_mut() };
+    // As in libgc: a longer object with the aligned address inside, whose displacement is made valid.
+    let Some(padded) = bytes.checked_add(align - 1) else { return ptr::null_mut() };
     // SAFETY: the caller's promise.
-    let at = unsafe { allocate(kind, padded.max(SMALL + 1)) };
+    let at = unsafe { allocate(kind, padded) };
     if at.is_null() {
         return at;
     }
@@ -178,7 +175,8 @@ pub unsafe fn free(at: *mut u8) {
         return;
     }
     let place = match HEAP.space.place(at.addr()) {
-        Some(place) if place.base == at.addr() => place,
+        // An aligned object begins inside of its cell.
+        Some(place) if place.base == at.addr() || crate::roots::is_valid_displacement(at.addr() - place.base) => place,
         _ => larder_sys::die!("GC_free({at:p}): not the address of an object; pass what an allocation returned"),
     };
     if !object::is_allocated(&place) {

@@ -21,6 +21,7 @@ use larder_blocks::block::State;
 use larder_events::{Cause, CycleRecord};
 use larder_policy::crew::{CrewFacts, markers as markers_for};
 use larder_policy::pacing::{self, HeapFacts};
+use larder_sync::atomic::fence;
 use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
 use larder_sys::{clock, cpus, loader, thread, tls};
@@ -38,6 +39,8 @@ use crate::{events, finalization, kind, large, lock, refill, roots};
 
 /// One cycle at a time. Rank: after the loader, before the allocation lock.
 static CYCLE: Lock = Lock::new();
+/// Helpers are created by one thread at a time. Rank: before the loader.
+static PREPARE: Lock = Lock::new();
 /// Rings when allocation can go on: after the resume, and when `CYCLE` is given back.
 static AGAIN: Bell = Bell::new();
 /// The epochs `old << 8 | new` of the marking under way; equal between cycles.
@@ -133,9 +136,6 @@ fn usable_cpus() -> usize {
 
 /// Collects if that is due, or waits until somebody else has.
 pub(crate) fn collect_due() {
-    if is_disabled() {
-        return;
-    }
     if CYCLE.is_locked() {
         wait_for_cycle();
     } else {
@@ -159,29 +159,29 @@ fn wait_for_cycle() {
 /// In the stress mode, collects at every n-th refill.
 pub(crate) fn collect_if_stressed() {
     let every = settings::COLLECT_EVERY.load(Ordering::Relaxed);
-    if every > 0 && STRESS.fetch_add(1, Ordering::Relaxed) % every == every - 1 && !is_disabled() {
+    if every > 0 && STRESS.fetch_add(1, Ordering::Relaxed) % every == every - 1 {
         run(Request { cause: Cause::Stress, stop: None, unmap: false });
     }
 }
 
 /// Collects because the heap must not grow; false when that is not possible.
 pub(crate) fn collect_for_memory() -> bool {
-    !is_disabled() && run(Request { cause: Cause::MaxHeap, stop: None, unmap: false })
+    run(Request { cause: Cause::MaxHeap, stop: None, unmap: false })
 }
 
 /// A full cycle at the client's wish. False when collection is disabled or not possible here.
 pub fn collect() -> bool {
-    !is_disabled() && run(Request { cause: Cause::Explicit, stop: None, unmap: false })
+    run(Request { cause: Cause::Explicit, stop: None, unmap: false })
 }
 
 /// The same, and gives all free memory back to the kernel.
 pub fn collect_and_unmap() -> bool {
-    !is_disabled() && run(Request { cause: Cause::Explicit, stop: None, unmap: true })
+    run(Request { cause: Cause::Explicit, stop: None, unmap: true })
 }
 
 /// A cycle that is given up when `stop` says so; false then.
 pub fn try_collect(stop: Option<StopFn>) -> bool {
-    !is_disabled() && run(Request { cause: Cause::Explicit, stop, unmap: false })
+    run(Request { cause: Cause::Explicit, stop, unmap: false })
 }
 
 /// No cycles until as many calls of [`enable`].
@@ -250,16 +250,28 @@ struct Request {
     unmap: bool,
 }
 
-/// Runs one cycle on the calling thread. False when it may not: an unregistered thread, a slow path, a child of vfork, or
-/// given up.
+/// Runs one cycle on the calling thread. False when it may not: disabled, an unregistered thread, a slow path, a child of
+/// vfork, or given up.
 fn run(request: Request) -> bool {
     if REGISTRY.current().is_none() || defer::is_deferring() || tls::with(|t| t.tid.get()) != thread::tid() {
         return false;
     }
     hooks::call(&hooks::BEFORE_CYCLE);
+    if is_disabled() {
+        return false;
+    }
+    let _entry = Gate::enter();
+    // Creating a thread takes the loader's locks in another order than a walk over its list, so helpers come first.
+    let markers = {
+        let _guard = PREPARE.lock();
+        CREW.prepare(markers_for(crew_facts()))
+    };
+    if markers == 0 {
+        larder_sys::die!("cannot map a mark stack: out of memory");
+    }
     let done = loader::with_objects_held(|| {
         CYCLE.lock_raw();
-        let mut stage = Stage { request: &request, done: false };
+        let mut stage = Stage { request: &request, markers, done: false };
         // A second collector that waited for the first finds that nothing is due any more.
         if request.cause != Cause::Budget || HEAP.cycle_due() {
             thread::with_spilled_registers(collect_from, (&raw mut stage).cast());
@@ -269,14 +281,84 @@ fn run(request: Request) -> bool {
         AGAIN.bump_and_wake_all();
         stage.done
     });
+    drop(_entry);
     if done {
         finalization::after_cycle();
     }
     done
 }
 
+/// Threads on their way into or in a cycle, and a fork that waits for them.
+///
+/// A child must not inherit the loader's list held by a thread that it does not have; so a fork lets every collector
+/// out first, and new ones wait outside.
+///
+/// Sync: `entered` is added to before `closed` is read, and `closed` written before `entered` is read, with full fences
+/// between; so a collector and a fork never both go on.
+struct Gate {
+    entered: AtomicUsize,
+    closed: AtomicBool,
+    /// Rings when either changes.
+    bell: Bell,
+}
+
+static GATE: Gate = Gate { entered: AtomicUsize::new(0), closed: AtomicBool::new(false), bell: Bell::new() };
+
+/// A collector inside the gate.
+struct Entered;
+
+impl Gate {
+    fn enter() -> Entered {
+        loop {
+            let seen = GATE.bell.current();
+            GATE.entered.fetch_add(1, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            if !GATE.closed.load(Ordering::Relaxed) {
+                return Entered;
+            }
+            drop(Entered);
+            if GATE.closed.load(Ordering::Relaxed) {
+                GATE.bell.wait(seen);
+            }
+        }
+    }
+
+    /// Lets everybody out and keeps the gate closed.
+    fn close() {
+        while GATE.closed.swap(true, Ordering::Relaxed) {
+            let seen = GATE.bell.current();
+            if GATE.closed.load(Ordering::Relaxed) {
+                GATE.bell.wait(seen);
+            }
+        }
+        fence(Ordering::SeqCst);
+        loop {
+            let seen = GATE.bell.current();
+            if GATE.entered.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            GATE.bell.wait(seen);
+        }
+    }
+
+    fn open() {
+        GATE.closed.store(false, Ordering::Release);
+        GATE.bell.bump_and_wake_all();
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        // ORDER cycle.gate: Release, with the load in `close`.
+        if GATE.entered.fetch_sub(1, Ordering::Release) == 1 && GATE.closed.load(Ordering::Relaxed) {
+            GATE.bell.bump_and_wake_all();
+        }
+    }
+}
+
 struct Stage<'a> {
     request: &'a Request,
+    markers: usize,
     done: bool,
 }
 
@@ -292,11 +374,7 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
     hooks::call(&hooks::START);
     let number = NUMBER.load(Ordering::Relaxed) + 1;
     let mut record = CycleRecord::new(number, stage.request.cause);
-    let wanted = markers_for(crew_facts());
-    let markers = CREW.prepare(wanted);
-    if markers == 0 {
-        larder_sys::die!("cannot map a mark stack: out of memory");
-    }
+    let markers = stage.markers;
     record.markers = markers as u32;
 
     hooks::event(Event::PreStopWorld);
@@ -576,6 +654,8 @@ fn return_memory(all: bool) -> Bytes {
 
 /// Before fork: no cycle is under way, and this thread holds every lock of the heap.
 pub(crate) fn before_fork() {
+    Gate::close();
+    PREPARE.lock_raw();
     CYCLE.lock_raw();
     lock::acquire();
     REGISTRY.before_fork();
@@ -597,8 +677,10 @@ pub(crate) unsafe fn after_fork_in_parent() {
         REGISTRY.after_fork_in_parent();
         lock::release();
         CYCLE.unlock_raw();
+        PREPARE.unlock_raw();
     }
     AGAIN.bump_and_wake_all();
+    Gate::open();
 }
 
 /// After fork, in the child.
@@ -614,6 +696,10 @@ pub(crate) unsafe fn after_fork_in_child() {
         REGISTRY.after_fork_in_child();
         lock::ALLOCATION.reset_after_fork();
         CYCLE.reset_after_fork();
+        PREPARE.reset_after_fork();
+        GATE.bell.reset_after_fork();
+        GATE.entered.store(0, Ordering::Relaxed);
+        GATE.closed.store(false, Ordering::Relaxed);
         AGAIN.reset_after_fork();
         CREW.reset_after_fork();
     }
