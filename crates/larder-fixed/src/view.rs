@@ -10,6 +10,11 @@ use larder_trace::{Entry, Interior, Marked, Objects};
 use crate::heap::HEAP;
 use crate::roots;
 
+/// Bytes in a cache line.
+const LINE: usize = 64;
+/// Bytes of an object that are asked for as soon as it is marked.
+const PREFETCHED: usize = 512;
+
 /// See the module.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
@@ -149,7 +154,9 @@ impl Objects for View {
     #[inline(always)]
     fn prefetch(self, spot: Spot) {
         larder_sys::hint::prefetch(core::ptr::from_ref(spot.mark).addr());
-        larder_sys::hint::prefetch(spot.base);
+        if spot.block.descriptor.get() != 0 {
+            larder_sys::hint::prefetch(spot.base);
+        }
     }
 
     #[inline(always)]
@@ -168,6 +175,11 @@ impl Objects for View {
         if descriptor == 0 {
             Marked::Leaf { bytes }
         } else {
+            // Its first line was asked for when it was found. The object is scanned after those that are found later: time
+            // for its other lines to arrive. The processor's own prefetcher sees longer objects coming.
+            for line in 1..bytes.min(PREFETCHED).div_ceil(LINE) {
+                larder_sys::hint::prefetch(spot.base + line * LINE);
+            }
             Marked::Scan {
                 bytes,
                 entry: Entry { start: core::ptr::with_exposed_provenance_mut(spot.base), descriptor },

@@ -8,9 +8,9 @@
 //! The promise: for a thread that calls [`light`] between a write and a read, and one that calls [`heavy`] between a
 //! write and a read, at least one of the reads sees the other's write. Two light halves promise one another nothing.
 //!
-//! `heavy` costs some microseconds to tens of microseconds and interrupts the processors the process runs on, so it belongs
-//! where a stop or a hand-over happens anyway. Where the kernel has no such call (older than 4.14, or a sandbox that
-//! forbids it) both halves are full fences.
+//! `heavy` costs some microseconds to tens of microseconds and interrupts the processors the process runs on, so it
+//! belongs where a stop or a hand-over happens anyway. Where the kernel has no such call (older than 4.14, or a sandbox
+//! that forbids it) both halves are full fences.
 
 #[cfg(not(loom))]
 pub use kernel::{heavy, init, light};
@@ -30,14 +30,15 @@ mod kernel {
 
     /// Chooses how the two halves are made, and registers with the kernel.
     ///
-    /// Call it before a second thread uses either half. Calling it again is harmless, in a fork child as well. Until it is
-    /// called, both halves are full fences.
+    /// Call it before a second thread uses either half. Calling it again is harmless, in a fork child as well. Until it
+    /// is called, both halves are full fences.
     pub fn init() {
         let wanted = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED | libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
         let wanted = libc::c_long::from(wanted);
         let usable = membarrier(libc::MEMBARRIER_CMD_QUERY).is_ok_and(|commands| commands & wanted == wanted)
             && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED).is_ok();
-        // ORDER asymmetric.mode: Relaxed, with the loads in `light` and `heavy`; the start of the second thread orders it.
+        // ORDER asymmetric.mode: Relaxed, with the loads in `light` and `heavy`; the start of the second thread orders
+        // it.
         KERNEL_FENCES.store(usable, Ordering::Relaxed);
     }
 
@@ -47,7 +48,8 @@ mod kernel {
     pub fn light() {
         // ORDER asymmetric.mode: Relaxed, with the store in `init`, which came before this thread.
         if KERNEL_FENCES.load(Ordering::Relaxed) {
-            // ORDER asymmetric.dekker: a compiler fence, with the membarrier in `heavy`, which brings the processor's part.
+            // ORDER asymmetric.dekker: a compiler fence, with the membarrier in `heavy`, which brings the processor's
+            // part.
             compiler_fence(Ordering::SeqCst);
         } else {
             // ORDER asymmetric.dekker: SeqCst, with the fence in `heavy`.
@@ -63,8 +65,9 @@ mod kernel {
             fence(Ordering::SeqCst);
             return;
         }
-        // ORDER asymmetric.dekker: the system call is a full barrier on this and on every processor that runs this process,
-        // with the compiler fence in `light`; the compiler fences here keep the call between the caller's accesses.
+        // ORDER asymmetric.dekker: the system call is a full barrier on this and on every processor that runs this
+        // process, with the compiler fence in `light`; the compiler fences here keep the call between the caller's
+        // accesses.
         compiler_fence(Ordering::SeqCst);
         let result = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
         compiler_fence(Ordering::SeqCst);
@@ -78,7 +81,8 @@ mod kernel {
     }
 }
 
-/// Both halves are full fences: loom has neither a kernel nor compiler reordering. This is also the fallback that ships.
+/// Both halves are full fences: loom has neither a kernel nor compiler reordering. This is also the fallback that
+/// ships.
 #[cfg(loom)]
 mod model {
     use crate::atomic::{Ordering, fence};

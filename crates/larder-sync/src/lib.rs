@@ -14,13 +14,18 @@
 //!
 //! # Models
 //!
-//! Each `ORDER` label in the source is exercised by a model under `tests/loom_*.rs`:
+//! The protocols are explored by the models under `tests/loom_*.rs`:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p larder-sync --release --test 'loom_*'
 //! ```
 //!
-//! The models run the shipped code. What they replace are the atomics and the kernel's futex queue.
+//! The models run the shipped code. What they replace are the atomics and the kernel's futex queue. [`worklist`] names
+//! the orderings that loom cannot show, and nothing here models the system call of [`asymmetric`], which
+//! `tests/asymmetric.rs` tries on the real kernel.
+//!
+//! loom looks for a race with the last access of a word only, so a thread's own load can hide another's. Where that
+//! mattered, the code avoids such a load and says so.
 
 #![cfg_attr(not(any(test, feature = "std", loom)), no_std)]
 

@@ -100,8 +100,8 @@ impl Lock {
     /// The calling thread holds the lock.
     #[inline]
     pub unsafe fn unlock_raw(&self) {
-        // ORDER lock.hold: Release, with the compare-and-swap in `try_lock_raw` and the swap in `lock_slow`. Weaker, the
-        // next critical section could miss what this one wrote.
+        // ORDER lock.hold: Release, with the compare-and-swap in `try_lock_raw` and the swap in `lock_slow`. Weaker,
+        // the next critical section could miss what this one wrote.
         if self.word.swap(FREE, Ordering::Release) == HELD_WITH_SLEEPERS {
             self.word.wake(1);
         }

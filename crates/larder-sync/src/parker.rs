@@ -25,8 +25,8 @@
 //! # opener.join().unwrap();
 //! ```
 //!
-//! Not for a condition that changes often while nobody waits: each bump is a write to one shared word and a system call.
-//! Count the sleepers beside it in that case, as [`termination`](crate::termination) does.
+//! Not for a condition that changes often while nobody waits: each bump is a write to one shared word and a system
+//! call. Count the sleepers beside it in that case, as [`termination`](crate::termination) does.
 
 use crate::atomic::Ordering;
 use crate::futex::{Deadline, Word};
@@ -54,8 +54,8 @@ impl Event {
     /// How often the event has happened. Read it before looking at what is waited for.
     #[inline]
     pub fn current(&self) -> u32 {
-        // ORDER event.happen: Acquire, with the additions in `bump_and_wake_all` and `bump_and_wake`. Weaker, a caller could
-        // read the new count, miss the change behind it, and sleep until the next one.
+        // ORDER event.happen: Acquire, with the additions in `bump_and_wake_all` and `bump_and_wake`. Weaker, a caller
+        // could read the new count, miss the change behind it, and sleep until the next one.
         self.count.load(Ordering::Acquire)
     }
 
@@ -92,8 +92,8 @@ impl Event {
 
     /// Lets the event happen, and wakes at most `n` of those who sleep, longest first.
     ///
-    /// The others sleep on although the count has moved, until a later wake or a signal reaches them. Threads that had read
-    /// the count but were not asleep yet return as well and are not counted.
+    /// The others sleep on although the count has moved, until a later wake or a signal reaches them. Threads that had
+    /// read the count but were not asleep yet return as well and are not counted.
     pub fn bump_and_wake(&self, n: u32) {
         // ORDER event.happen: Release, with the load in `current`. Weaker, a waiter could see the new count before the
         // change that it stands for.

@@ -40,7 +40,9 @@ fn missed_by_both(light: fn(), heavy: fn()) -> usize {
         let play = |round| {
             start.wait(round);
             // Whoever arrives last is ahead; a delay that differs from round to round lets the stores meet.
-            (0..(round * (1 + 2 * mine)) % 97).for_each(|step| drop(black_box(step)));
+            for step in 0..(round * (1 + 2 * mine)) % 97 {
+                black_box(step);
+            }
             // ORDER asymmetric.dekker: Relaxed; the halves do the work.
             words[mine].0.store(round + 1, Ordering::Relaxed);
             fence();
@@ -61,8 +63,8 @@ fn both_sides_never_miss_the_other() {
     assert_eq!(missed_by_both(asymmetric::light, asymmetric::heavy), 0);
 }
 
-/// Shows that the test above can fail: two light halves promise nothing. Not run by default, because a loaded machine may
-/// keep the threads from colliding.
+/// Shows that the test above can fail: two light halves promise nothing. Not run by default, because a loaded machine
+/// may keep the threads from colliding.
 #[test]
 #[ignore = "depends on two processors being free"]
 fn two_light_halves_miss_one_another() {

@@ -2,9 +2,9 @@
 //! left, every run comes to an end, and each step that is left out is missed.
 //!
 //! A marker here is the loop that a real one runs, around the shipped deque and the shipped termination. Books are kept
-//! twice. What work is left is counted by a `std` atomic, which is exact in every interleaving and orders nothing in the
-//! model. What has been done is counted by relaxed atomics of the model: whoever learns of the end must see all of it, and
-//! loom, which switches threads only where accesses of the model conflict, switches while a piece is held.
+//! twice. What work is left is counted by a `std` atomic, which is exact in every interleaving and orders nothing in
+//! the model. What has been done is counted by relaxed atomics of the model: whoever learns of the end must see all of
+//! it, and loom, which switches threads only where accesses of the model conflict, switches while a piece is held.
 #![cfg(loom)]
 
 mod model;
@@ -50,7 +50,7 @@ struct World {
 }
 
 impl World {
-    /// A round of `markers`, whose first has `pieces` private pieces; a piece `n` makes the pieces `0..n`.
+    /// A round of `markers` that has begun, with nothing to do yet.
     fn new(markers: usize, protocol: Protocol) -> Self {
         let world = Self {
             termination: Termination::new(),
@@ -95,12 +95,13 @@ impl World {
         (self.protocol.announce_work)(&self.termination, 1);
     }
 
-    /// Finishes one piece: makes its children public first.
+    /// Finishes one piece: makes its children public first. The piece `n` has the children `0..n`.
     fn finish(&self, me: usize, piece: Entry) {
         for child in 0..model::number_of(piece) {
             self.publish(me, child);
         }
-        // ORDER termination.idle: Relaxed; `become_idle` publishes it to the detector, and `termination.done` to everybody.
+        // ORDER termination.idle: Relaxed; `become_idle` publishes it to the detector, and `termination.done` to
+        // everybody.
         self.finished[me].fetch_add(1, Relaxed);
         self.left.fetch_sub(1, Relaxed);
     }

@@ -1,4 +1,5 @@
-//! Models of `deque.publish`, `deque.take`, `deque.recycle` and `deque.last`: every entry is taken exactly once and whole.
+//! Models of `deque.publish`, `deque.take`, `deque.recycle` and `deque.last`: every entry is taken exactly once and
+//! whole.
 #![cfg(loom)]
 
 mod model;
@@ -34,8 +35,8 @@ enum Step {
 }
 use Step::{Pop as POP, Push};
 
-/// An owner takes `steps` while each of `thieves` threads tries to steal `attempts` times. What does not fit is taken by
-/// the owner at once; what is left at the end as well. Then each of `entries` must have been taken once.
+/// An owner takes `steps` while each of `thieves` threads tries to steal `attempts` times. What does not fit is taken
+/// by the owner at once; what is left at the end as well. Then each of `entries` must have been taken once.
 fn owner_and_thieves(
     capacity: usize,
     steps: &'static [Step],
@@ -113,8 +114,8 @@ fn without_the_fence_in_pop_an_entry_is_taken_twice() {
     owner_and_thieves(4, &[Push(0), Push(1), POP, POP], 1, 2, 4, mutants::pop_without_fence);
 }
 
-/// A thief that finds an entry sees what its owner wrote before pushing it; an owner that reuses a slot does not disturb
-/// the thief that read it last.
+/// A thief that finds an entry sees what its owner wrote before pushing it; an owner that reuses a slot does not
+/// disturb the thief that read it last.
 #[test]
 fn an_entry_brings_what_was_written_before_it() {
     model::explore(4, || {
@@ -139,5 +140,34 @@ fn an_entry_brings_what_was_written_before_it() {
             let _ = unsafe { deque.push(model::whole(number)) };
         }
         thief.join().unwrap();
+    });
+}
+
+/// `is_empty` says yes only if it was so at some moment, and whoever hears no sees what was written before the push.
+#[test]
+fn a_deque_that_is_never_empty_does_not_look_so() {
+    model::explore(4, || {
+        let deque = Arc::new(model::deque(2));
+        let object = Arc::new(AtomicUsize::new(0));
+        // SAFETY: this thread is the only owner.
+        unsafe { deque.push(model::whole(0)) }.unwrap();
+        // The one who looks is not the first thread: loom runs that first, and then finds only the races of later loads.
+        let looker = {
+            let (deque, object) = (deque.clone(), object.clone());
+            thread::spawn(move || {
+                let entries = deque.len();
+                assert_ne!(entries, 0, "a deque that was never empty looked empty");
+                if entries == 2 {
+                    // ORDER deque.publish: Relaxed; `len` acquired the push of the second entry.
+                    assert_eq!(object.load(Ordering::Relaxed), 1, "the entry came before its object");
+                }
+            })
+        };
+        // ORDER deque.publish: Relaxed; the push that follows publishes it.
+        object.store(1, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { deque.push(model::whole(1)) }.unwrap();
+        assert_eq!(deque.steal(), Steal::Taken(model::whole(0)));
+        looker.join().unwrap();
     });
 }

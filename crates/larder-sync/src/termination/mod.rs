@@ -99,13 +99,14 @@ impl Termination {
     /// `become_idle`, with or without its fence, so that the model can show what the fence forbids.
     #[inline]
     pub(crate) fn become_idle_with<const FENCED: bool>(&self, me: usize) {
-        // ORDER termination.idle: Release, with the first loads in `detect`. Weaker, a detector could see this marker idle and yet
-        // miss what it pushed before.
+        // ORDER termination.idle: Release, with the first loads in `detect`. Weaker, a detector could see this marker
+        // idle and yet miss what it pushed before.
         let before = self.words[me].fetch_sub(BUSY, Ordering::Release);
         debug_assert!(before & BUSY != 0, "larder: an idle marker became idle");
         if FENCED {
-            // ORDER termination.last: SeqCst, between the subtraction above and the loads of `detect` by this same marker, with this fence
-            // in the other markers. Without it, the last two markers could each see the other busy, and both go to sleep.
+            // ORDER termination.last: SeqCst, between the subtraction above and the loads of `detect` by this same
+            // marker, with this fence in the other markers. Without it, the last two markers could each see the other
+            // busy, and both go to sleep.
             fence(Ordering::SeqCst);
         }
     }
@@ -113,14 +114,15 @@ impl Termination {
     /// Marker `me` is about to try to steal. It must come before the attempt.
     #[inline]
     pub fn become_busy(&self, me: usize) {
-        // ORDER termination.recover: Relaxed, with the second loads in `detect`; the fence below does the work. An addition where a
-        // load and a store would do, as in `become_idle`: it costs nothing beside the theft that follows, and loom, which
-        // looks for a race with the last access of a word only, would take this thread's load for that access.
+        // ORDER termination.recover: Relaxed, with the second loads in `detect`; the fence below does the work. An
+        // addition where a load and a store would do, as in `become_idle`: it costs nothing beside the theft that
+        // follows, and loom, which looks for a race with the last access of a word only, would take this thread's load
+        // for that access.
         let before = self.words[me].fetch_add(RECOVERY + BUSY, Ordering::Relaxed);
         debug_assert!(before & BUSY == 0, "larder: a busy marker became busy");
-        // ORDER termination.recover: Release, between the addition above and everything this marker does to a work list from here on,
-        // with the Acquire fence in `detect`. Without it, a detector could see the list that the theft left empty and
-        // miss the thief.
+        // ORDER termination.recover: Release, between the addition above and everything this marker does to a work list
+        // from here on, with the Acquire fence in `detect`. Without it, a detector could see the list that the theft
+        // left empty and miss the thief.
         fence(Ordering::Release);
     }
 
@@ -129,8 +131,8 @@ impl Termination {
     /// `all_empty` reads every public work list, this marker's own included, through atomics, and says whether all of
     /// them are empty. The first caller to find out ends the round and wakes the sleepers.
     ///
-    /// Any thread may detect. Of several markers that become idle and then detect once each, with no work left, at least
-    /// one succeeds.
+    /// Any thread may detect. Of several markers that become idle and then detect once each, with no work left, at
+    /// least one succeeds.
     #[inline]
     pub fn detect(&self, all_empty: impl Fn() -> bool) -> bool {
         self.detect_with::<true>(all_empty)
@@ -145,8 +147,8 @@ impl Termination {
         let words = &self.words[..self.round.markers.load(Ordering::Relaxed)];
         let mut first = 0u64;
         for word in words {
-            // ORDER termination.idle: Acquire, with the subtraction in `become_idle`. Weaker, the lists read below could be older than the
-            // idleness read here.
+            // ORDER termination.idle: Acquire, with the subtraction in `become_idle`. Weaker, the lists read below
+            // could be older than the idleness read here.
             let word = word.load(Ordering::Acquire);
             if word & BUSY != 0 {
                 return false;
@@ -157,13 +159,14 @@ impl Termination {
             return false;
         }
         if COLLECT_TWICE {
-            // ORDER termination.recover: Acquire, between what `all_empty` read and the loads below, with the fence in `become_busy`.
-            // Without it, the loads could be older than a theft that `all_empty` saw.
+            // ORDER termination.recover: Acquire, between what `all_empty` read and the loads below, with the fence in
+            // `become_busy`. Without it, the loads could be older than a theft that `all_empty` saw.
             fence(Ordering::Acquire);
             // A word that moved after it was idle is larger by at least RECOVERY, so an equal sum means equal words.
             let second = words
                 .iter()
-                // ORDER termination.recover: Relaxed, with the addition in `become_busy`; the fence above does the work.
+                // ORDER termination.recover: Relaxed, with the addition in `become_busy`; the fence above does the
+                // work.
                 .fold(0u64, |sum, word| sum.wrapping_add(word.load(Ordering::Relaxed)));
             if second != first {
                 return false;
@@ -176,8 +179,8 @@ impl Termination {
     /// Says whether the round is over.
     #[inline]
     pub fn is_done(&self) -> bool {
-        // ORDER termination.done: Acquire, with the store in `finish`. Weaker, a marker could leave the round before it sees what
-        // the others marked.
+        // ORDER termination.done: Acquire, with the store in `finish`. Weaker, a marker could leave the round before it
+        // sees what the others marked.
         self.round.done.load(Ordering::Acquire)
     }
 
@@ -199,7 +202,8 @@ impl Termination {
         }
         // Before the announcement: a bump from here on ends the wait, whether or not its wake finds this marker asleep.
         let seen = self.bell.current();
-        // ORDER termination.sleep: Relaxed, with the loads of `sleepers` in `announce_work` and `finish`; the fences do the work.
+        // ORDER termination.sleep: Relaxed, with the loads of `sleepers` in `announce_work` and `finish`; the fences do
+        // the work.
         self.round.sleepers.fetch_add(1, Ordering::Relaxed);
         // ORDER termination.sleep: SeqCst, between the announcement above and the last look below, with the fences in
         // `announce_work` and `finish`. Without it, the announcer could miss this sleeper and the sleeper the work.
@@ -207,8 +211,8 @@ impl Termination {
         if !LOOK_AGAIN || (!self.is_done() && all_empty()) {
             self.bell.wait(seen);
         }
-        // ORDER termination.sleep: Relaxed, as the addition. An announcer that still counts this marker makes a system call for
-        // nothing.
+        // ORDER termination.sleep: Relaxed, as the addition. An announcer that still counts this marker makes a system
+        // call for nothing.
         self.round.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -224,8 +228,8 @@ impl Termination {
     #[inline]
     pub(crate) fn announce_work_with<const FENCED: bool>(&self, pieces: usize) {
         if FENCED {
-            // ORDER termination.sleep: SeqCst, between the caller's push and the load below, with the fence in `sleep`. Without it,
-            // this marker could miss the sleeper and the sleeper the push.
+            // ORDER termination.sleep: SeqCst, between the caller's push and the load below, with the fence in `sleep`.
+            // Without it, this marker could miss the sleeper and the sleeper the push.
             fence(Ordering::SeqCst);
         }
         // ORDER termination.sleep: Relaxed, with the addition in `sleep`; the fence above does the work.
@@ -237,11 +241,11 @@ impl Termination {
     /// Ends the round and wakes everybody. Several detectors may come here; once is as good as twice.
     #[cold]
     fn finish(&self) {
-        // ORDER termination.done: Release, with the load in `is_done`. This thread has acquired every marker's last store, so a
-        // marker that sees the flag sees everything that was marked.
+        // ORDER termination.done: Release, with the load in `is_done`. This thread has acquired every marker's last
+        // store, so a marker that sees the flag sees everything that was marked.
         self.round.done.store(true, Ordering::Release);
-        // ORDER termination.sleep: SeqCst, between the store above and the load below, with the fence in `sleep`. Without it, this
-        // thread could miss a sleeper that misses the flag.
+        // ORDER termination.sleep: SeqCst, between the store above and the load below, with the fence in `sleep`.
+        // Without it, this thread could miss a sleeper that misses the flag.
         fence(Ordering::SeqCst);
         // ORDER termination.sleep: Relaxed, with the addition in `sleep`; the fence above does the work.
         if self.round.sleepers.load(Ordering::Relaxed) != 0 {

@@ -24,9 +24,9 @@ pub enum Steal {
 
 /// A Chase-Lev deque of two-word entries in memory that others provide: the public part of a marker's work list.
 ///
-/// Always true: `top <= bottom + 1` and `bottom - top <= capacity`, as differences of counters that wrap; the entries are
-/// those of the indices in `top..bottom`, each at its index modulo the capacity; `top` never goes back; only the owner
-/// writes `bottom`.
+/// Always true: `top <= bottom + 1` and `bottom - top <= capacity`, as differences of counters that wrap; the entries
+/// are those of the indices in `top..bottom`, each at its index modulo the capacity; `top` never goes back; only the
+/// owner writes `bottom`.
 pub struct Deque {
     /// The index of the oldest entry.
     ///
@@ -55,8 +55,8 @@ impl Deque {
     /// Gives the deque its memory.
     ///
     /// # Safety
-    /// `slots` points to `capacity` pairs of words, a power of two, that are valid for reads and writes and used by nobody
-    /// else for as long as the deque is used. The deque is empty and not yet shared with other threads.
+    /// `slots` points to `capacity` pairs of words, a power of two, that are valid for reads and writes and used by
+    /// nobody else for as long as the deque is used. The deque is empty and not yet shared with other threads.
     pub unsafe fn attach(&self, slots: *mut Entry, capacity: usize) {
         assert!(capacity.is_power_of_two(), "larder: the capacity of a deque is a power of two");
         // SAFETY: the caller's promise, and the power of two was just checked.
@@ -71,15 +71,15 @@ impl Deque {
     #[inline]
     pub unsafe fn push(&self, e: Entry) -> Result<(), Entry> {
         let bottom = self.own_bottom();
-        // ORDER deque.recycle: Acquire, with the compare-and-swaps on `top`. Weaker, the entry could be written to a slot that
-        // its last thief has yet to read.
+        // ORDER deque.recycle: Acquire, with the compare-and-swaps on `top`. Weaker, the entry could be written to a
+        // slot that its last thief has yet to read.
         let top = self.top.load(Ordering::Acquire);
         if bottom.wrapping_sub(top) >= self.ring.capacity() {
             return Err(e);
         }
         self.ring.write(bottom, e);
-        // ORDER deque.publish: Release, with the loads of `bottom` in `steal` and `is_empty`. Weaker, a thief could read the slot
-        // before the entry is in it, or follow the entry to memory that is not written yet.
+        // ORDER deque.publish: Release, with the loads of `bottom` in `steal` and `is_empty`. Weaker, a thief could
+        // read the slot before the entry is in it, or follow the entry to memory that is not written yet.
         self.bottom.store(bottom.wrapping_add(1), Ordering::Release);
         Ok(())
     }
@@ -101,18 +101,20 @@ impl Deque {
     #[inline]
     pub(crate) unsafe fn pop_with<const FENCED: bool>(&self) -> Option<Entry> {
         let bottom = self.own_bottom();
-        // ORDER deque.glance: Relaxed, with the compare-and-swaps on `top`. `top` only grows, so an old value can at worst hide
-        // that the deque is empty, which is found out below.
+        // ORDER deque.glance: Relaxed, with the compare-and-swaps on `top`. `top` only grows, so an old value can at
+        // worst hide that the deque is empty, which is found out below.
         if bottom == self.top.load(Ordering::Relaxed) {
             return None;
         }
         let newest = bottom.wrapping_sub(1);
-        // ORDER deque.publish: Release, with the loads of `bottom` in `steal` and `is_empty`: a thief that reads this value still
-        // sees the entries below it.
+        // ORDER deque.publish: Release, with the loads of `bottom` in `steal` and `is_empty`: a thief that reads this
+        // value still sees the entries below it.
         self.bottom.store(newest, Ordering::Release);
         if FENCED {
-            // ORDER deque.last: SeqCst, between the store to `bottom` above and the load of `top` below, with the fence in
-            // `steal`. Without it, a thief could find the old `bottom` and this owner the old `top`, and both take the entry.
+            // ORDER deque.last: SeqCst, between the store to `bottom` above and the load of `top` below, with the fence
+            // in
+            // `steal`. Without it, a thief could find the old `bottom` and this owner the old `top`, and both take the
+            // entry.
             fence(Ordering::SeqCst);
         }
         // ORDER deque.last: Relaxed, with the compare-and-swaps on `top`; the fence before it does the work.
@@ -129,7 +131,8 @@ impl Deque {
                 entry = Some(self.ring.read(newest));
             }
         }
-        // ORDER deque.publish: Release, as above.
+        // ORDER deque.publish: Release, as every store to `bottom`. No thief succeeds by this value, because nothing is
+        // below it that has not been taken; it is Release so that a reader never has to ask which store it has read.
         self.bottom.store(bottom, Ordering::Release);
         entry
     }
@@ -137,13 +140,15 @@ impl Deque {
     /// Takes the oldest entry. Any thread may call it, the owner as well.
     #[inline]
     pub fn steal(&self) -> Steal {
-        // ORDER deque.take: Acquire, with the compare-and-swaps on `top`. Weaker, the fence below would order only what this
-        // thief has seen itself, not what the thieves before it have done, and an old `bottom` could be found above a new `top`.
+        // ORDER deque.take: Acquire, with the compare-and-swaps on `top`. Weaker, the fence below would order only what
+        // this thief has seen itself, not what the thieves before it have done, and an old `bottom` could be found
+        // above a new `top`.
         let top = self.top.load(Ordering::Acquire);
-        // ORDER deque.last: SeqCst, between the load of `top` above and the load of `bottom` below, with the fence in `pop`.
+        // ORDER deque.last: SeqCst, between the load of `top` above and the load of `bottom` below, with the fence in
+        // `pop`.
         fence(Ordering::SeqCst);
-        // ORDER deque.publish: Acquire, with the stores to `bottom` in `push` and `pop`. Weaker, the slot could be read before its
-        // entry is in it.
+        // ORDER deque.publish: Acquire, with the stores to `bottom` in `push` and `pop`. Weaker, the slot could be read
+        // before its entry is in it.
         let bottom = self.bottom.load(Ordering::Acquire);
         if bottom.wrapping_sub(top) as isize <= 0 {
             return Steal::Empty;
@@ -166,9 +171,11 @@ impl Deque {
     pub fn len(&self) -> usize {
         // `top` first: it only grows, so what is counted as absent has been taken or is being taken.
         //
-        // ORDER deque.take: Acquire, with the compare-and-swaps on `top`. Weaker, `bottom` could be the older of the two.
+        // ORDER deque.take: Acquire, with the compare-and-swaps on `top`. Weaker, `bottom` could be the older of the
+        // two.
         let top = self.top.load(Ordering::Acquire);
-        // ORDER deque.publish: Acquire, with the stores to `bottom`, so that whoever acts on the answer sees what led to it.
+        // ORDER deque.publish: Acquire, with the stores to `bottom`, so that whoever acts on the answer sees what led
+        // to it.
         let bottom = self.bottom.load(Ordering::Acquire);
         let entries = bottom.wrapping_sub(top) as isize;
         // An old `top` with a new `bottom` may look like more entries than there is room for.
@@ -183,8 +190,8 @@ impl Deque {
         self.bottom.load(Ordering::Relaxed)
     }
 
-    /// As above, for loom: it looks for a race with the last access of a word only, and an ordinary load by the owner would
-    /// hide the thieves' loads from the owner's next store.
+    /// As above, for loom: it looks for a race with the last access of a word only, and an ordinary load by the owner
+    /// would hide the thieves' loads from the owner's next store.
     #[cfg(loom)]
     fn own_bottom(&self) -> usize {
         // SAFETY: only the owner, which calls this, writes `bottom`; loom checks it.
@@ -195,9 +202,9 @@ impl Deque {
     #[inline]
     fn advance_top(&self, top: usize) -> bool {
         // ORDER deque.take: Release, with the Acquire loads of `top` in `steal` and `len`.
-        // ORDER deque.recycle: Release, with the load of `top` in `push`. Weaker, the owner could write the next entry to the slot
-        // before this thread has read it. Each success continues the release sequences of those before it, so one load
-        // acquires all of them. Relaxed on failure: what was read is thrown away.
+        // ORDER deque.recycle: Release, with the load of `top` in `push`. Weaker, the owner could write the next entry
+        // to the slot before this thread has read it. Each success continues the release sequences of those before it,
+        // so one load acquires all of them. Relaxed on failure: what was read is thrown away.
         self.top.compare_exchange(top, top.wrapping_add(1), Ordering::Release, Ordering::Relaxed).is_ok()
     }
 }

@@ -10,8 +10,8 @@ impl Ring {
     pub(super) fn write(&self, index: usize, entry: Entry) {
         use crate::atomic::Ordering::Relaxed;
         let slot: &Slot = self.slot(index);
-        // ORDER deque.publish: Relaxed, with the loads in `read`; the Release store to `bottom` that follows publishes both
-        // words, and `deque.recycle` keeps them behind the last reads of the slot.
+        // ORDER deque.publish: Relaxed, with the loads in `read`; the Release store to `bottom` that follows publishes
+        // both words, and `deque.recycle` keeps them behind the last reads of the slot.
         slot[0].store(entry[0], Relaxed);
         slot[1].store(entry[1], Relaxed);
     }
@@ -54,8 +54,8 @@ mod place {
         /// # Safety
         /// As for `Deque::attach`.
         pub(in crate::worklist) unsafe fn attach(&self, slots: *mut Entry, capacity: usize) {
-            // ORDER deque.attach: Relaxed, with the loads in `capacity` and `slot`; whatever shares the deque afterwards
-            // orders it, and a thief has also seen a Release store to `bottom` that came later.
+            // ORDER deque.attach: Relaxed, with the loads in `capacity` and `slot`; whatever shares the deque
+            // afterwards orders it, and a thief has also seen a Release store to `bottom` that came later.
             self.slots.store(slots.cast::<Slot>(), Ordering::Relaxed);
             self.capacity.store(capacity, Ordering::Relaxed);
         }
@@ -73,8 +73,9 @@ mod place {
             debug_assert!(self.capacity() != 0, "larder: a deque without memory has no entries");
             // ORDER deque.attach: Relaxed, with the stores in `attach`.
             let slots = self.slots.load(Ordering::Relaxed);
-            // SAFETY: an index enters the deque only through a `push` that found room, so the ring is attached; its caller
-            // vouched for `capacity` slots for as long as the deque lives, and the mask stays below a power of two.
+            // SAFETY: an index enters the deque only through a `push` that found room, so the ring is attached; its
+            // caller vouched for `capacity` slots for as long as the deque lives, and the mask stays below a power of
+            // two.
             unsafe { &*slots.add(index & mask) }
         }
     }

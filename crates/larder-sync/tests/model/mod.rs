@@ -3,7 +3,8 @@
 use larder_sync::worklist::{Deque, Entry};
 use std::ptr;
 
-/// Explores every interleaving of `model` with at most `preemptions` preemptions. Waiting for another thread is not one.
+/// Explores every interleaving of `model` with at most `preemptions` preemptions. Waiting for another thread is not
+/// one.
 ///
 /// `LOOM_MAX_PREEMPTIONS` replaces the bound, for a longer search.
 pub fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
