@@ -17,7 +17,7 @@ pub struct HeapFacts {
     pub max: Bytes,
 }
 
-/// Least allocation between two cycles.
+/// What every budget contains, however little is live.
 ///
 /// 8 MiB: a cycle over a small heap costs about a tenth of a millisecond, mostly to stop threads and to scan static data,
 /// so this bounds collection to a few percent of the time that 8 MiB of small objects take to allocate, and stays well
@@ -30,11 +30,12 @@ const LEAST_STEP: Bytes = Bytes(256 * 1024);
 /// Bytes that may be allocated until the next cycle begins.
 ///
 /// The rule is libgc's: with divisor `d` a collection is due after allocating `2 / d` of what must be traced (live data,
-/// and the roots, which cost as much to scan), so that tracing costs a constant factor per allocated byte.
+/// and the roots, which cost as much to scan), so that tracing costs a constant factor per allocated byte. To that comes a
+/// constant for what a cycle costs whatever it traces.
 pub fn budget(facts: HeapFacts) -> Bytes {
     let traced = facts.live.0 + facts.roots.0;
     let share = traced.saturating_mul(2) / facts.free_space_divisor.max(1);
-    let wanted = share.max(LEAST_BUDGET.0).max(facts.initial.0.saturating_sub(facts.live.0));
+    let wanted = share.saturating_add(LEAST_BUDGET.0).max(facts.initial.0.saturating_sub(facts.live.0));
     if facts.max.0 == 0 {
         return Bytes(wanted);
     }
@@ -63,16 +64,16 @@ mod tests {
         let table = [
             // live, roots, divisor, initial, max -> budget
             (0, 0, 3, 0, 0, LEAST_BUDGET),
-            (1, 0, 3, 0, 0, LEAST_BUDGET),
-            (300, 0, 3, 0, 0, mib(200)),
-            (290, 10, 3, 0, 0, mib(200)),
-            (300, 0, 1, 0, 0, mib(600)),
-            (300, 0, 12, 0, 0, mib(50)),
+            (3, 0, 3, 0, 0, mib(10)),
+            (300, 0, 3, 0, 0, mib(208)),
+            (290, 10, 3, 0, 0, mib(208)),
+            (300, 0, 1, 0, 0, mib(608)),
+            (300, 0, 12, 0, 0, mib(58)),
             (0, 0, 3, 384, 0, mib(384)),
             (100, 0, 3, 384, 0, mib(284)),
             (0, 0, 3, 0, 8, mib(4)),
             (64, 0, 3, 0, 64, LEAST_STEP),
-            (300, 0, 0, 0, 0, mib(600)),
+            (300, 0, 0, 0, 0, mib(608)),
         ];
         for (live, roots, d, initial, max, expected) in table {
             let facts = HeapFacts {

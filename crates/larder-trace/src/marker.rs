@@ -145,12 +145,18 @@ impl<'a, H: Objects> Marker<'a, H> {
     #[inline(always)]
     pub fn word(&mut self, word: usize, interior: Interior) {
         if let Some(place) = self.heap.find(word, interior) {
-            self.heap.prefetch(place);
-            let slot = &mut self.queue[self.at % QUEUE];
-            self.at = self.at.wrapping_add(1);
-            if let Some(earlier) = core::mem::replace(slot, Some(place)) {
-                self.mark(earlier);
-            }
+            self.found(place);
+        }
+    }
+
+    /// Puts a place into the queue, and marks the one that has waited longest.
+    #[inline(always)]
+    fn found(&mut self, place: H::Place) {
+        self.heap.prefetch(place);
+        let slot = &mut self.queue[self.at % QUEUE];
+        self.at = self.at.wrapping_add(1);
+        if let Some(earlier) = core::mem::replace(slot, Some(place)) {
+            self.mark(earlier);
         }
     }
 
@@ -251,11 +257,15 @@ impl<'a, H: Objects> Marker<'a, H> {
             self.own.stack.push(Entry { start: upper, descriptor: (length - lower) | tag });
             length = lower;
         }
+        // A copy, so that the bounds of the heap stay in registers: most words are no addresses.
+        let heap = self.heap;
         let words = entry.start.cast::<usize>();
         for i in 0..length / size_of::<usize>() {
             // SAFETY: whoever pushed the entry vouches for its range; the world is stopped.
             let word = unsafe { words.add(i).read() };
-            self.word(word, interior);
+            if let Some(place) = heap.find(word, interior) {
+                self.found(place);
+            }
         }
     }
 
