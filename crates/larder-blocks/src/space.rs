@@ -187,6 +187,13 @@ impl Space {
                     )
                 };
                 if r.is_ok() {
+                    // SAFETY: as above.
+                    unsafe {
+                        memory::advise_huge(
+                            core::ptr::with_exposed_provenance_mut(self.base() + have),
+                            Bytes((goal - have).next_multiple_of(BLOCK.0)),
+                        );
+                    }
                     granted = Some(goal);
                     break;
                 }
