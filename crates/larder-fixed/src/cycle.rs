@@ -24,6 +24,7 @@ use larder_policy::pacing::{self, HeapFacts};
 use larder_sync::atomic::fence;
 use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
+use larder_sys::signal::Mask;
 use larder_sys::{clock, cpus, loader, thread, tls};
 use larder_threads::{REGISTRY, Thread, ThreadState, blocking, defer};
 use larder_trace::crew::CREW;
@@ -260,7 +261,7 @@ fn run(request: Request) -> bool {
     if is_disabled() {
         return false;
     }
-    let _entry = Gate::enter();
+    let entry = Gate::enter();
     // Creating a thread takes the loader's locks in another order than a walk over its list, so helpers come first.
     let markers = {
         let _guard = PREPARE.lock();
@@ -270,6 +271,9 @@ fn run(request: Request) -> bool {
         larder_sys::die!("cannot map a mark stack: out of memory");
     }
     let done = loader::with_objects_held(|| {
+        // Nobody else can stop the world now, so nobody waits for this thread to answer; and a client's handler on it
+        // must not allocate while it holds every lock of the heap.
+        let mask = Mask::all_but_faults().set();
         CYCLE.lock_raw();
         let mut stage = Stage { request: &request, markers, done: false };
         // A second collector that waited for the first finds that nothing is due any more.
@@ -279,9 +283,10 @@ fn run(request: Request) -> bool {
         // SAFETY: taken above.
         unsafe { CYCLE.unlock_raw() };
         AGAIN.bump_and_wake_all();
+        mask.set();
         stage.done
     });
-    drop(_entry);
+    drop(entry);
     if done {
         finalization::after_cycle();
     }
@@ -356,6 +361,16 @@ impl Drop for Entered {
     }
 }
 
+/// Waits until no cycle is under way, and keeps new ones out.
+pub(crate) fn keep_collectors_out() {
+    Gate::close();
+}
+
+/// Undoes [`keep_collectors_out`].
+pub(crate) fn let_collectors_in() {
+    Gate::open();
+}
+
 struct Stage<'a> {
     request: &'a Request,
     markers: usize,
@@ -380,7 +395,7 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
     hooks::event(Event::PreStopWorld);
     let begun = clock::now();
     record.start = begun;
-    let registry = REGISTRY.lock();
+    let registry = REGISTRY.lock_to_stop();
     let stopped = registry.stop_world();
     (record.threads, record.threads_blocked) = (stopped.signalled, stopped.blocked);
     record.time_to_stop = Nanos(stopped.time_ns);
@@ -695,6 +710,8 @@ pub(crate) unsafe fn after_fork_in_child() {
         refill::reset_after_fork();
         REGISTRY.after_fork_in_child();
         lock::ALLOCATION.reset_after_fork();
+        // The stay that `lock::acquire` began in `before_fork`.
+        drop(defer::Deferral::resume());
         CYCLE.reset_after_fork();
         PREPARE.reset_after_fork();
         GATE.bell.reset_after_fork();

@@ -16,10 +16,21 @@ use crate::settings;
 /// Most address space that a heap reserves. It costs nothing; the limit keeps the block table's own reservation small.
 const MOST_RESERVED: Bytes = Bytes::mib(512 << 10);
 
+/// A value on cache lines of its own: refills on every CPU write these, and the fast path reads what lies beside them.
+#[repr(align(128))]
+pub(crate) struct Line<T>(T);
+
+impl<T> core::ops::Deref for Line<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
 /// The heap. Field by field: who writes when.
 pub(crate) struct Heap {
     pub space: Space,
-    pub pool: Pool,
+    pub pool: Line<Pool>,
     pub labs: Labs,
     /// Requests below this many bytes may use a sequence: 0 until the heap exists, and for ever where sequences are not
     /// available.
@@ -37,7 +48,7 @@ pub(crate) struct Heap {
     /// Bytes handed to buffers and large objects since the last cycle.
     ///
     /// Sync: a statistic that many add to; it decides when, not whether something is safe.
-    pub since: AtomicUsize,
+    pub since: Line<AtomicUsize>,
     /// Bytes after which the next cycle is due.
     ///
     /// Sync: the collector writes.
@@ -45,11 +56,11 @@ pub(crate) struct Heap {
     /// Bytes handed out before the last cycle.
     pub total: AtomicU64,
     /// Bytes freed explicitly since the last cycle.
-    pub freed: AtomicUsize,
+    pub freed: Line<AtomicUsize>,
     /// Bytes that the last cycle found live.
     pub live: AtomicUsize,
     /// Refills since the start.
-    pub refills: AtomicU64,
+    pub refills: Line<AtomicU64>,
     /// How buffers are associated: 0 thread, 1 concurrency id, 2 cpu.
     pub association: AtomicU32,
     /// Heap size that the client was last told.
@@ -71,17 +82,17 @@ pub(crate) const fn next_epoch(epoch: u8) -> u8 {
 
 pub(crate) static HEAP: Heap = Heap {
     space: Space::new(),
-    pool: Pool::new(),
+    pool: Line(Pool::new()),
     labs: Labs::new(),
     sequence_limit: AtomicUsize::new(0),
     round: AtomicUsize::new(16),
     epoch: AtomicU8::new(1),
-    since: AtomicUsize::new(0),
+    since: Line(AtomicUsize::new(0)),
     budget: AtomicUsize::new(larder_policy::pacing::LEAST_BUDGET.0),
     total: AtomicU64::new(0),
-    freed: AtomicUsize::new(0),
+    freed: Line(AtomicUsize::new(0)),
     live: AtomicUsize::new(0),
-    refills: AtomicU64::new(0),
+    refills: Line(AtomicU64::new(0)),
     association: AtomicU32::new(0),
     largest: AtomicUsize::new(0),
 };

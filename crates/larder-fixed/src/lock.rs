@@ -5,25 +5,33 @@
 //! Order of locks: loader, cycle, allocation, registry, classes, large objects, pool.
 
 use larder_sync::lock::Lock;
+use larder_threads::defer;
 
 pub(crate) static ALLOCATION: Lock = Lock::new();
 
-/// Runs `f` with the lock held.
+/// Runs `f` with the lock held. An allocation in a signal handler that interrupts it does not collect.
 pub fn with<R>(f: impl FnOnce() -> R) -> R {
-    let _guard = ALLOCATION.lock();
-    f()
+    acquire();
+    let result = f();
+    // SAFETY: taken above.
+    unsafe { release() };
+    result
 }
 
 /// Takes the lock.
 pub fn acquire() {
-    ALLOCATION.lock_raw();
+    // Ended by `release`.
+    core::mem::forget(defer::lock(&ALLOCATION));
 }
 
 /// Gives the lock back.
 ///
 /// # Safety
-/// The caller holds it.
+/// The calling thread took it with [`acquire`].
 pub unsafe fn release() {
-    // SAFETY: the caller's promise.
-    unsafe { ALLOCATION.unlock_raw() };
+    // SAFETY: the caller's promise; the deferral was forgotten in `acquire`.
+    unsafe {
+        ALLOCATION.unlock_raw();
+        drop(defer::Deferral::resume());
+    }
 }

@@ -262,14 +262,14 @@ pub fn suspend_signal() -> c_int {
     stop::signal()
 }
 
-/// Keeps the registry locked between the two calls below. Sync: holder of the allocation lock.
+/// A stop by [`stop_world`] is under way. Sync: the thread that stops the world.
 static EXTERNAL: AtomicUsize = AtomicUsize::new(0);
 
 /// Stops every other registered thread until [`start_world`]; the caller must not allocate meanwhile.
 pub fn stop_world() {
+    crate::cycle::keep_collectors_out();
     crate::lock::acquire();
-    let guard = core::mem::ManuallyDrop::new(REGISTRY.lock());
-    guard.stop_world();
+    core::mem::ManuallyDrop::new(REGISTRY.lock_to_stop()).stop_world();
     EXTERNAL.store(1, Ordering::Relaxed);
 }
 
@@ -281,5 +281,6 @@ pub fn start_world() {
             REGISTRY.resume_and_unlock();
             crate::lock::release();
         }
+        crate::cycle::let_collectors_in();
     }
 }

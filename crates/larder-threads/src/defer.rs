@@ -6,6 +6,7 @@
 
 use core::sync::atomic::{Ordering, compiler_fence};
 
+use larder_sync::lock::Lock;
 use larder_sys::tls;
 
 /// A stay in a slow path; ends when dropped.
@@ -20,10 +21,37 @@ pub fn enter() -> Deferral {
     Deferral(())
 }
 
+/// Enters a slow path that begins with taking a lock which the collector holds during a stop.
+///
+/// The thread must not defer while it waits (the collector would wait for it), and must not hold the lock without
+/// deferring (a handler that allocates would collect, and wait for the lock that its own thread holds).
+pub fn lock(lock: &Lock) -> Deferral {
+    loop {
+        let deferral = enter();
+        if lock.try_lock_raw() {
+            return deferral;
+        }
+        drop(deferral);
+        lock.lock_raw();
+        // SAFETY: taken in the line above.
+        unsafe { lock.unlock_raw() };
+    }
+}
+
 /// Whether the calling thread is in a slow path (then this is a handler that interrupted it, or a callback from it).
 #[inline]
 pub fn is_deferring() -> bool {
     tls::with(|t| t.slow_depth.get() != 0)
+}
+
+impl Deferral {
+    /// Takes up a stay whose guard was forgotten.
+    ///
+    /// # Safety
+    /// The calling thread forgot one, and takes each up once.
+    pub unsafe fn resume() -> Self {
+        Self(())
+    }
 }
 
 impl Drop for Deferral {

@@ -10,6 +10,7 @@ use larder_sys::memory::{self, ReserveError};
 use larder_sys::{thread, tls};
 use larder_units::Bytes;
 
+use crate::defer::{self, Deferral};
 use crate::record::{Thread, ThreadState};
 use crate::stop;
 
@@ -37,20 +38,25 @@ pub struct Registry {
 // SAFETY: the arena is only used under `lock`; everything else is atomic.
 unsafe impl Sync for Registry {}
 
-/// The registry, locked.
-pub struct RegistryGuard<'a>(&'a Registry);
+/// The registry, locked. The holder defers stops: nobody else can stop the world meanwhile, and a signal handler on this
+/// thread must not try to.
+pub struct RegistryGuard<'a> {
+    registry: &'a Registry,
+    /// Dropped after the lock was given back.
+    _deferral: Option<Deferral>,
+}
 
 impl Drop for RegistryGuard<'_> {
     fn drop(&mut self) {
         // SAFETY: the guard was made by locking.
-        unsafe { self.0.lock.unlock_raw() };
+        unsafe { self.registry.lock.unlock_raw() };
     }
 }
 
 impl RegistryGuard<'_> {
     /// Calls `f` for every record of the list, whatever its state.
     pub fn for_each(&self, mut f: impl FnMut(&'static Thread)) {
-        let mut at = self.0.first.load(Ordering::Relaxed);
+        let mut at = self.registry.first.load(Ordering::Relaxed);
         // SAFETY: records are never unmapped, and the list does not change under the lock.
         while let Some(thread) = unsafe { at.as_ref() } {
             at = thread.next.load(Ordering::Relaxed);
@@ -59,7 +65,7 @@ impl RegistryGuard<'_> {
     }
 
     fn new_record(&self) -> Result<&'static Thread, ReserveError> {
-        let registry = self.0;
+        let registry = self.registry;
         let mut at = registry.free.load(Ordering::Relaxed);
         // SAFETY: free records are valid; the arena is ours under the lock, and zeroes are a valid record.
         let record = unsafe {
@@ -97,7 +103,7 @@ impl RegistryGuard<'_> {
     }
 
     fn recycle(&self, thread: &'static Thread) {
-        let registry = self.0;
+        let registry = self.registry;
         let this = ptr::from_ref(thread).cast_mut();
         let mut link = &registry.first;
         loop {
@@ -131,8 +137,8 @@ impl RegistryGuard<'_> {
             t.tid.set(thread.tid());
         });
         thread.set_state(ThreadState::Running);
-        self.0.count.fetch_add(1, Ordering::Relaxed);
-        self.0.total.fetch_add(1, Ordering::Relaxed);
+        self.registry.count.fetch_add(1, Ordering::Relaxed);
+        self.registry.total.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -151,8 +157,14 @@ impl Registry {
 
     /// Locks the registry: no thread registers, ends, or is stopped meanwhile.
     pub fn lock(&self) -> RegistryGuard<'_> {
+        let deferral = defer::lock(&self.lock);
+        RegistryGuard { registry: self, _deferral: Some(deferral) }
+    }
+
+    /// Locks the registry for the collector, which blocks signals.
+    pub fn lock_to_stop(&self) -> RegistryGuard<'_> {
         self.lock.lock_raw();
-        RegistryGuard(self)
+        RegistryGuard { registry: self, _deferral: None }
     }
 
     /// Calls `f` for every record of the list without taking the lock.
@@ -160,7 +172,7 @@ impl Registry {
     /// # Safety
     /// The calling thread holds the lock (the collector, during a stop).
     pub unsafe fn for_each_while_locked(&self, f: impl FnMut(&'static Thread)) {
-        let guard = core::mem::ManuallyDrop::new(RegistryGuard(self));
+        let guard = core::mem::ManuallyDrop::new(RegistryGuard { registry: self, _deferral: None });
         guard.for_each(f);
     }
 
@@ -250,7 +262,7 @@ impl Registry {
     /// # Safety
     /// The calling thread holds the lock and has stopped the world.
     pub unsafe fn resume_and_unlock(&self) {
-        let guard = RegistryGuard(self);
+        let guard = RegistryGuard { registry: self, _deferral: None };
         guard.resume_world();
     }
 
