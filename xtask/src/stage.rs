@@ -5,6 +5,7 @@
 //! | path | what it is |
 //! |---|---|
 //! | `lib/libgc.so.1`, `lib/libgc.so` | the `gc.h` door |
+//! | `lib/larder-preload.so` | what `larder run` interposes |
 //! | `include/` | the C headers |
 //! | `bin/larder` | the tool |
 //! | `share/larder/apps/` | the C programs that `larder demo` builds |
@@ -27,6 +28,11 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
     let lib = dir.join("lib");
     install(&library, &lib.join("libgc.so.1"))?;
     link("libgc.so.1", &lib.join("libgc.so"))?;
+    if workspace.has("larder-preload") {
+        run(workspace.cargo().args(["build", "--release", "--package", "larder-preload"]))?;
+        let preload = workspace.target().join("release/liblarder_preload.so");
+        install(&preload, &lib.join("larder-preload.so"))?;
+    }
     install(&workspace.target().join("release/larder"), &dir.join("bin/larder"))?;
     copy_folder(&workspace.root().join("include"), &dir.join("include"))?;
     copy_folder(&workspace.root().join("apps/gc"), &dir.join("share/larder/apps"))?;

@@ -13,11 +13,13 @@ use larder_events::DIRECTORY_VARIABLE;
 
 use crate::exit::Failure;
 use crate::follow::{Follower, Log, ProcessSummary};
-use crate::library::Library;
+use crate::library::{Library, PRELOAD_NAME};
 use crate::signals::Signals;
 
 /// The loader's list of folders to look in first.
 pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+/// The loader's list of objects to load before all others.
+const PRELOAD: &str = "LD_PRELOAD";
 /// How often events are looked at: the ring holds 65536 cycles, so nothing is missed at any rate of collections.
 const FOLLOW_EVERY_MS: i32 = 50;
 
@@ -39,6 +41,20 @@ pub struct Outcome {
     pub processes: Vec<ProcessSummary>,
 }
 
+/// Our interposed calls, before what the user preloads; nothing where the library's folder has none.
+fn preload_list(library: &Library) -> Option<OsString> {
+    let ours = library.folder.join(PRELOAD_NAME);
+    if !ours.is_file() {
+        return None;
+    }
+    let mut list = ours.into_os_string();
+    if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+        list.push(":");
+        list.push(others);
+    }
+    Some(list)
+}
+
 /// Runs `program` with `command` as its arguments, its own name included.
 pub fn run(
     program: &Path,
@@ -52,6 +68,9 @@ pub fn run(
     let mut child = Command::new(program);
     child.arg0(&command[0]).args(&command[1..]);
     child.env(LIBRARY_PATH, library_path(library)?);
+    if let Some(preload) = preload_list(library) {
+        child.env(PRELOAD, preload);
+    }
     child.env(DIRECTORY_VARIABLE.to_str().expect("ASCII"), &folder.path);
     if let Output::Captured(_) = output {
         child.stdin(Stdio::null()).stdout(Stdio::piped());

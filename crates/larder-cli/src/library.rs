@@ -8,6 +8,10 @@ use crate::exit::Failure;
 
 /// The name under which the loader looks for it.
 pub const FILE_NAME: &str = "libgc.so.1";
+/// The object beside it with the libc calls that `run` interposes.
+pub const PRELOAD_NAME: &str = "larder-preload.so";
+/// What cargo calls that one.
+const BUILT_PRELOAD_NAME: &str = "liblarder_preload.so";
 /// Names the library's folder.
 pub const FOLDER_VARIABLE: &str = "LARDER_LIB";
 /// What cargo calls the library that it builds.
@@ -98,9 +102,9 @@ fn build(workspace: &Path, profile: &Path, staged: &Path) -> Result<Library, Fai
     // The target folder is the one that cargo marked.
     let target = profile.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists()).unwrap_or(profile);
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    eprintln!("larder: bringing the library up to date (cargo build --release -p larder-gc)");
+    eprintln!("larder: bringing the library up to date (cargo build --release -p larder-gc -p larder-preload)");
     let status = Command::new(&cargo)
-        .args(["build", "--release", "-p", "larder-gc", "--target-dir"])
+        .args(["build", "--release", "-p", "larder-gc", "-p", "larder-preload", "--target-dir"])
         .arg(target)
         .current_dir(workspace)
         .stdin(Stdio::null())
@@ -114,17 +118,19 @@ fn build(workspace: &Path, profile: &Path, staged: &Path) -> Result<Library, Fai
             "the library could not be built ({status}): see cargo's messages above, or set {FOLDER_VARIABLE} to a folder with {FILE_NAME}"
         )));
     }
-    let built = target.join("release").join(BUILT_NAME);
-    stage(&built, staged).map_err(|error| {
-        Failure::tool(format!("{} could not be copied to {}: {error}", built.display(), staged.display()))
-    })?;
+    for (built, name) in [(BUILT_NAME, FILE_NAME), (BUILT_PRELOAD_NAME, PRELOAD_NAME)] {
+        let built = target.join("release").join(built);
+        stage(&built, staged, name).map_err(|error| {
+            Failure::tool(format!("{} could not be copied to {}: {error}", built.display(), staged.display()))
+        })?;
+    }
     ready(staged).ok_or_else(|| Failure::tool(format!("{} vanished after it was built", staged.display())))
 }
 
 /// Copies under another name and renames, so that a program that runs on the old one keeps it.
-fn stage(built: &Path, staged: &Path) -> std::io::Result<()> {
+fn stage(built: &Path, staged: &Path, name: &str) -> std::io::Result<()> {
     fs::create_dir_all(staged)?;
-    let fresh = staged.join(format!("{FILE_NAME}.{}", std::process::id()));
+    let fresh = staged.join(format!("{name}.{}", std::process::id()));
     fs::copy(built, &fresh)?;
-    fs::rename(&fresh, staged.join(FILE_NAME))
+    fs::rename(&fresh, staged.join(name))
 }
