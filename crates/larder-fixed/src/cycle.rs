@@ -2,7 +2,8 @@
 //!
 //! | step | world | locks |
 //! |---|---|---|
-//! | hold the loader's list, so that nothing is unmapped | runs | loader |
+//! | pass the gate that a fork closes; create helpers, which takes the loader's locks in another order | runs | gate, prepare |
+//! | hold the loader's list, so that nothing is unmapped | runs | gate, loader |
 //! | one collector at a time; the allocation lock, so that no weak reference is read meanwhile | runs | + cycle, allocation |
 //! | stop | stops | + registry |
 //! | retire every buffer: cells that were not handed out are free again | stopped | + classes, large objects |
@@ -426,6 +427,8 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
     record.pause = clock::now().since(begun);
     drop(registry);
     AGAIN.bump_and_wake_all();
+    // SAFETY: taken above.
+    unsafe { lock::release() };
     hooks::event(Event::PostStartWorld);
     PAUSED_NS.fetch_add(record.pause.0, Ordering::Relaxed);
 
@@ -440,8 +443,6 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
     record.total = clock::now().since(begun);
     events::publish(&record, completed);
     hooks::event(Event::End);
-    // SAFETY: taken above.
-    unsafe { lock::release() };
     stage.done = completed;
 }
 
@@ -462,8 +463,7 @@ unsafe fn mark(own: &'static Thread, markers: usize, request: &Request, record: 
     let view = View::new(old, new);
     // SAFETY: the collection lock is held, and this is the only use.
     let first = unsafe { CREW.first() };
-    let public = CREW.public_of_first(markers);
-    let mut marker = Marker::new(view, first, public);
+    let mut marker = Marker::new(view, first);
     push_roots(&mut marker, own, record);
     // SAFETY: the client set it to be called so.
     if request.stop.is_some_and(|stop| unsafe { stop() } != 0) {
@@ -513,7 +513,7 @@ fn push_roots(marker: &mut Marker<'_, View>, own: &'static Thread, record: &mut 
                     bytes += base - sp;
                     marker.push_range(sp, base, Interior::Always);
                 }
-                if let Some((low, high)) = t.alternate_stack() {
+                for (low, high) in t.alternate_stacks().into_iter().flatten() {
                     bytes += high - low;
                     marker.push_range(low, high, Interior::Always);
                 }

@@ -34,6 +34,8 @@ pub(crate) fn attach() {
                     program: env::read_file(c"/proc/self/comm", &mut name).unwrap_or(b"?").trim_ascii_end(),
                 });
                 FILE.store(at.as_ptr(), Ordering::Release);
+                // SAFETY: the function lives as long as the process.
+                unsafe { libc::atexit(at_exit) };
                 return;
             }
             Err(e) if e.errno == libc::EEXIST => {}
@@ -52,6 +54,31 @@ pub(crate) fn after_fork_in_child() {
     }
 }
 
+/// Brings the counters up to date once more: a process may end without a single cycle.
+extern "C" fn at_exit() {
+    let at = FILE.load(Ordering::Acquire);
+    if !at.is_null() {
+        // SAFETY: `attach` mapped it.
+        sample(&unsafe { Writer::new(at) });
+    }
+}
+
+/// Writes the counters that are states of the heap.
+fn sample(writer: &Writer) {
+    let set = |counter, value: u64| writer.counter(counter).store(value, Ordering::Relaxed);
+    set(Counter::AllocatedBytes, HEAP.total.load(Ordering::Relaxed) + HEAP.since.load(Ordering::Relaxed) as u64);
+    set(Counter::Refills, HEAP.refills.load(Ordering::Relaxed));
+    set(Counter::ThreadsRegistered, u64::from(REGISTRY.count()));
+    set(Counter::ThreadsStartedTotal, REGISTRY.total() as u64);
+    set(Counter::HeapBytes, HEAP.size().0 as u64);
+    set(Counter::LiveBytes, HEAP.live.load(Ordering::Relaxed) as u64);
+    set(Counter::MaxHeapBytes, crate::settings::max_heap().0 as u64);
+    set(Counter::MarkersAvailable, crate::cycle::markers() as u64);
+    let free = HEAP.pool.resident() + HEAP.pool.discarded();
+    set(Counter::BlocksInUse, HEAP.space.frontier().saturating_sub(free).0 as u64);
+    set(Counter::SampledNs, clock::now().0);
+}
+
 /// Publishes a cycle. By the collector, outside of the pause.
 pub(crate) fn publish(record: &CycleRecord, completed: bool) {
     let at = FILE.load(Ordering::Acquire);
@@ -60,7 +87,6 @@ pub(crate) fn publish(record: &CycleRecord, completed: bool) {
     }
     // SAFETY: `attach` mapped it, and only one collector runs at a time.
     let writer = unsafe { Writer::new(at) };
-    let set = |counter, value: u64| writer.counter(counter).store(value, Ordering::Relaxed);
     let add = |counter, value: u64| {
         writer.counter(counter).fetch_add(value, Ordering::Relaxed);
     };
@@ -68,18 +94,8 @@ pub(crate) fn publish(record: &CycleRecord, completed: bool) {
         add(Counter::AbortedCycles, 1);
         return;
     }
-    set(Counter::AllocatedBytes, HEAP.total.load(Ordering::Relaxed));
-    set(Counter::Refills, HEAP.refills.load(Ordering::Relaxed));
-    set(Counter::ThreadsRegistered, u64::from(REGISTRY.count()));
-    set(Counter::ThreadsStartedTotal, REGISTRY.total() as u64);
-    set(Counter::HeapBytes, record.heap.0 as u64);
-    set(Counter::LiveBytes, record.live.0 as u64);
-    set(Counter::MaxHeapBytes, crate::settings::max_heap().0 as u64);
-    set(Counter::MarkersAvailable, crate::cycle::markers() as u64);
     add(Counter::ReturnedBytesTotal, record.returned.0 as u64);
     add(Counter::BufferWasteBytes, record.buffer_waste.0 as u64);
-    let free = HEAP.pool.resident() + HEAP.pool.discarded();
-    set(Counter::BlocksInUse, HEAP.space.frontier().saturating_sub(free).0 as u64);
-    set(Counter::SampledNs, clock::now().0);
+    sample(&writer);
     writer.publish(record);
 }

@@ -237,7 +237,7 @@ pub(crate) fn push_all_static(marker: &mut Marker<'_, View>) -> usize {
                     return;
                 }
                 // SAFETY: the thread is stopped (or this one), and the loader's list is held.
-                if let Some(at) = unsafe { loader::tls_block(thread.thread_pointer(), module) } {
+                if let Some(at) = unsafe { loader::tls_block_like_own(thread.thread_pointer(), module) } {
                     push(at.addr(), at.addr() + size, marker);
                 }
             });

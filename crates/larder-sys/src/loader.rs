@@ -131,6 +131,25 @@ pub unsafe fn tls_block(thread_pointer: *const u8, module: usize) -> Option<*con
     }
 }
 
+/// Where module `module`'s block lies in the thread at `thread_pointer`, found by way of the calling thread: blocks of the
+/// static set lie at the same distance from every control block, and only others need the dynamic vector.
+///
+/// # Safety
+/// As for [`tls_block`].
+pub unsafe fn tls_block_like_own(thread_pointer: *const u8, module: usize) -> Option<*const u8> {
+    /// Bytes below the control block that the static set could take.
+    const STATIC: usize = 1 << 20;
+    let own = self::thread_pointer();
+    if let Some(block) = own_tls_block(module)
+        && block.addr() < own.addr()
+        && own.addr() - block.addr() < STATIC
+    {
+        return Some(thread_pointer.wrapping_sub(own.addr() - block.addr()));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { tls_block(thread_pointer, module) }
+}
+
 /// As [`tls_block`], for the calling thread.
 pub fn own_tls_block(module: usize) -> Option<*const u8> {
     // SAFETY: the calling thread's own vector.

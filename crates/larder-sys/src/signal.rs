@@ -77,6 +77,54 @@ pub fn unblock(signal: i32) {
     }
 }
 
+/// The alternate signal stack that the calling thread runs on.
+#[derive(Clone, Copy, Debug)]
+pub struct AlternateStack {
+    low: usize,
+    /// One past its highest address.
+    pub high: usize,
+}
+
+/// The alternate stack that the caller's frames are on, or `None` on an ordinary stack.
+pub fn alternate_stack_in_use() -> Option<AlternateStack> {
+    // SAFETY: asks only; the structure is plain data.
+    let stack = unsafe {
+        let mut stack: libc::stack_t = core::mem::zeroed();
+        if libc::sigaltstack(ptr::null(), &mut stack) != 0 {
+            return None;
+        }
+        stack
+    };
+    let low = stack.ss_sp.addr();
+    (stack.ss_flags & libc::SS_ONSTACK != 0).then_some(AlternateStack { low, high: low + stack.ss_size })
+}
+
+impl AlternateStack {
+    /// The stack pointer that was interrupted when the thread entered this stack.
+    ///
+    /// The kernel's frame at the top of the stack holds a `ucontext` that names the stack itself; it is looked for from
+    /// `from` upward.
+    ///
+    /// # Safety
+    /// `[from, high)` is the calling thread's stack, in use.
+    pub unsafe fn interrupted(self, from: usize) -> Option<usize> {
+        let mut at = from.next_multiple_of(8);
+        while at + size_of::<libc::ucontext_t>() <= self.high {
+            // SAFETY: the context would end inside the stack; any bytes are a valid one.
+            let context = unsafe { &*ptr::with_exposed_provenance::<libc::ucontext_t>(at) };
+            if context.uc_stack.ss_sp.addr() == self.low && context.uc_stack.ss_size == self.high - self.low {
+                let sp = context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
+                // A frame of a handler that was interrupted while it ran here names this stack too.
+                if !(self.low..self.high).contains(&sp) {
+                    return Some(sp);
+                }
+            }
+            at += 8;
+        }
+        None
+    }
+}
+
 /// Why a signal could not be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {

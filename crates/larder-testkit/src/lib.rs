@@ -1,25 +1,37 @@
-//! What Larder's tests are made of: a process of its own for each test, random numbers, a heap verifier.
+//! What Larder's tests are made of: a process of its own for each test, random numbers, patterns, threads, a heap
+//! verifier, and a generator of heap operations.
 //!
 //! There is one heap in a process, and tests change its settings, kill threads and fork; so each test runs in a child
 //! process that executes just this test ([`in_child`]).
 
 use std::process::Command;
 
+pub mod crowd;
+pub mod fuzz;
+pub mod pattern;
+pub mod table;
 pub mod verifier;
 
 /// Environment variable that says that this process is the child of [`in_child`].
 const CHILD: &str = "LARDER_TEST_CHILD";
+
+/// Seconds after which a child is killed: a hang must become a failure. Soak tests take their own time on top.
+const DEADLINE_SECONDS: u64 = 120;
+
+/// Environment of a process without restartable sequences: buffers then belong to threads.
+pub const WITHOUT_SEQUENCES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
 
 /// Runs `body` in a process of its own: the test binary is started again with only the calling test, and must end well.
 ///
 /// `name` is the test's path as `--exact` takes it; `environment` is added to the child's.
 pub fn in_child(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
     if std::env::var(CHILD).as_deref() == Ok(name) {
+        kill_after(DEADLINE_SECONDS + soak_seconds().unwrap_or(0));
         return body();
     }
     let program = std::env::current_exe().expect("a test knows its own path");
     let output = Command::new(program)
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .args(["--exact", name, "--nocapture", "--test-threads=1", "--include-ignored"])
         .env(CHILD, name)
         .envs(environment.iter().copied())
         .output()
@@ -31,6 +43,31 @@ pub fn in_child(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+/// Has the kernel kill this process (not its fork children) after so many seconds.
+fn kill_after(seconds: u64) {
+    // SAFETY: both records are initialised; the timer lives as long as the process.
+    unsafe {
+        let mut event: libc::sigevent = core::mem::zeroed();
+        event.sigev_notify = libc::SIGEV_SIGNAL;
+        event.sigev_signo = libc::SIGKILL;
+        let mut timer = core::mem::zeroed();
+        assert_eq!(libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer), 0);
+        let mut time: libc::itimerspec = core::mem::zeroed();
+        time.it_value.tv_sec = seconds as libc::time_t;
+        assert_eq!(libc::timer_settime(timer, 0, &time, core::ptr::null_mut()), 0);
+    }
+}
+
+/// How long a soak test may run: `cargo xtask soak` says so for all soak tests of the crate together.
+pub fn soak_seconds() -> Option<u64> {
+    std::env::var("LARDER_SOAK_SECONDS").ok()?.parse().ok()
+}
+
+/// The seed that the environment asks for (`LARDER_SEED`), to repeat a failed run.
+pub fn asked_seed() -> Option<u64> {
+    std::env::var("LARDER_SEED").ok()?.parse().ok()
 }
 
 /// A small random number generator (xorshift64*), for reproducible sequences of operations.

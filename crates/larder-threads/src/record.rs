@@ -77,6 +77,10 @@ pub struct Thread {
     ///
     /// Sync: owner thread; read in a stopped world.
     pub(crate) alternate: [AtomicUsize; 2],
+    /// The rest of the alternate stack on which the thread was stopped, or zeroes.
+    ///
+    /// Sync: as `stack_pointer`.
+    pub(crate) stopped_on: [AtomicUsize; 2],
     /// The thread's slab of buffers where sequences are not available.
     ///
     /// Sync: owner thread sets it when it registers; read in a stopped world. Kept when the record is reused.
@@ -127,10 +131,12 @@ impl Thread {
         self.stack_pointer.store(sp, Ordering::Relaxed);
     }
 
-    /// Its alternate signal stack or fiber, if one was declared.
-    pub fn alternate_stack(&self) -> Option<(usize, usize)> {
-        let (low, high) = (self.alternate[0].load(Ordering::Relaxed), self.alternate[1].load(Ordering::Relaxed));
-        (low < high).then_some((low, high))
+    /// Alternate stacks that may hold roots: the one that was declared, and the one on which it was stopped.
+    pub fn alternate_stacks(&self) -> [Option<(usize, usize)>; 2] {
+        [&self.alternate, &self.stopped_on].map(|pair| {
+            let (low, high) = (pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed));
+            (low < high).then_some((low, high))
+        })
     }
 
     /// Declares an alternate stack; equal bounds take it back.

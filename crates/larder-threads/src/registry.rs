@@ -89,6 +89,8 @@ impl RegistryGuard<'_> {
             &record.result,
             &record.alternate[0],
             &record.alternate[1],
+            &record.stopped_on[0],
+            &record.stopped_on[1],
         ] {
             word.store(0, Ordering::Relaxed);
         }
@@ -221,6 +223,8 @@ impl Registry {
             t.buffers.set(ptr::null_mut());
         });
         self.count.fetch_sub(1, Ordering::Relaxed);
+        // Its thread-local storage is about to go.
+        record.thread_pointer.store(0, Ordering::Relaxed);
         if record.start.load(Ordering::Relaxed) != 0 && record.detached.load(Ordering::Relaxed) == 0 {
             record.result.store(result, Ordering::Relaxed);
             record.argument.store(0, Ordering::Relaxed);

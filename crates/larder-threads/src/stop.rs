@@ -40,7 +40,7 @@ static COMPLETE: AtomicU32 = AtomicU32::new(0);
 /// The signal that stops threads. Sync: set before the first stop.
 static SIGNAL: AtomicI32 = AtomicI32::new(libc::SIGPWR);
 
-/// After this long without the last answer the collector looks whether somebody died, and signals again.
+/// After this long without the last answer the collector looks whether somebody died.
 const RECHECK_NS: u64 = 50_000_000;
 
 /// What a stop cost.
@@ -87,13 +87,22 @@ extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_v
     }
     // SAFETY: a thread's record outlives its registration, and `record` is cleared before that ends.
     let thread = unsafe { &*record.cast::<Thread>() };
-    // The kernel saved every register in the frame that `context` is part of, at or above this handler's own frame
-    // unless the handler runs on an alternate stack; in that case the interrupted stack pointer matters as well.
-    // SAFETY: the kernel passes a valid context.
-    let interrupted = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RSP as usize] };
-    let here = larder_sys::thread::stack_pointer();
-    let _ = interrupted;
-    park(thread, here.addr());
+    // The kernel saved every register in the frame that `context` is part of, at or above this handler's own frame: the
+    // handler runs on the stack that it interrupted. That may be the alternate stack of a client's handler.
+    let here = larder_sys::thread::stack_pointer().addr();
+    let _ = context;
+    match signal::alternate_stack_in_use() {
+        None => park(thread, here),
+        Some(alternate) => {
+            thread.stopped_on[0].store(here, Ordering::Relaxed);
+            thread.stopped_on[1].store(alternate.high, Ordering::Relaxed);
+            // The ordinary stack goes on where the client's handler interrupted it.
+            // SAFETY: the range is this thread's own stack, in use.
+            park(thread, unsafe { alternate.interrupted(here) }.unwrap_or(thread.stack_base()));
+            thread.stopped_on[0].store(0, Ordering::Relaxed);
+            thread.stopped_on[1].store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Parks a thread that left a slow path with a stop pending.
@@ -125,8 +134,6 @@ fn park(thread: &Thread, sp: usize) {
     if !meant {
         return;
     }
-    // A client's handler may have been interrupted on an alternate stack: what the thread held below is scanned too,
-    // from the innermost pointer, because that is where the frames go on.
     thread.stack_pointer.store(sp, Ordering::Relaxed);
     thread.answered.store(number, Ordering::Relaxed);
     // ORDER stop.ack: the fence and this addition publish the stack pointer, with the Acquire in `wait_for_answers`.

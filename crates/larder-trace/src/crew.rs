@@ -120,14 +120,9 @@ impl Crew {
         unsafe { &mut *self.owns[0].get() }
     }
 
-    /// The public part of the collecting thread's work list, if there will be more than one marker.
-    pub fn public_of_first(&self, markers: usize) -> Option<&Deque> {
-        (markers > 1).then(|| &self.deques[0])
-    }
-
     /// Marks to the end with `markers` markers, beginning with what `first` (marker 0) holds. Returns what the others
     /// did; `first` keeps its own tally. The second value says whether entries were dropped by others.
-    pub fn mark<H: Objects + Sync>(&self, markers: usize, first: &mut Marker<'_, H>) -> (Tally, bool) {
+    pub fn mark<H: Objects + Sync>(&'static self, markers: usize, first: &mut Marker<'_, H>) -> (Tally, bool) {
         if markers <= 1 {
             first.drain(|_| {});
             return (Tally::default(), false);
@@ -144,7 +139,8 @@ impl Crew {
             let context = unsafe { &*context.cast::<Context<H>>() };
             // SAFETY: marker `me`'s own state, and it is inside the gate.
             let own = unsafe { &mut *CREW.owns[me].get() };
-            let mut marker = Marker::new(context.heap, own, Some(&CREW.deques[me]));
+            let mut marker = Marker::new(context.heap, own);
+            marker.set_public(Some(&CREW.deques[me]));
             CREW.work(&mut marker, me, false);
             context.bytes.fetch_add(marker.tally.bytes, Ordering::Relaxed);
             context.objects.fetch_add(marker.tally.objects, Ordering::Relaxed);
@@ -169,7 +165,9 @@ impl Crew {
         // ORDER crew.gate: Release, with the load in `help_once`: the job and the round are set up.
         self.open.store(markers, Ordering::Release);
         self.bell.bump_and_wake(markers as u32 - 1);
+        first.set_public(Some(&self.deques[0]));
         self.work(first, 0, true);
+        first.set_public(None);
         self.close();
         let tally = Tally {
             bytes: context.bytes.load(Ordering::Relaxed),

@@ -116,9 +116,9 @@ pub struct Marker<'a, H: Objects> {
 }
 
 impl<'a, H: Objects> Marker<'a, H> {
-    /// A marker with nothing to do.
-    pub fn new(heap: H, own: &'a mut Own, public: Option<&'a Deque>) -> Self {
-        Self { heap, own, public, queue: [None; QUEUE], at: 0, tally: Tally::default() }
+    /// A marker with nothing to do, and no public part.
+    pub fn new(heap: H, own: &'a mut Own) -> Self {
+        Self { heap, own, public: None, queue: [None; QUEUE], at: 0, tally: Tally::default() }
     }
 
     /// The heap.
@@ -302,6 +302,12 @@ impl<'a, H: Objects> Marker<'a, H> {
     /// Takes an entry that was stolen or popped from the public part.
     pub fn take(&mut self, entry: [usize; 2]) {
         self.own.stack.push(Entry { start: core::ptr::with_exposed_provenance_mut(entry[0]), descriptor: entry[1] });
+    }
+
+    /// Gives the marker a public part for the next round, or takes it away: outside of a round nobody would take what it
+    /// shares.
+    pub fn set_public(&mut self, public: Option<&'a Deque>) {
+        self.public = public;
     }
 
     /// Forgets all work: the cycle is given up.

@@ -1,0 +1,78 @@
+//! Random operations against a model, with the verifier on every cycle.
+//!
+//! A run that fails names its seed; `LARDER_SEED=N cargo test -p larder-testkit --test fuzz` repeats it.
+
+use larder_fixed::{cycle, stats};
+use larder_testkit::fuzz::{Plan, run};
+use larder_testkit::{WITHOUT_SEQUENCES, asked_seed, in_child};
+
+/// Fixed seeds, and the one that the environment asks for.
+fn seeds() -> Vec<u64> {
+    let mut seeds = vec![1, 2, 3];
+    seeds.extend(asked_seed());
+    seeds
+}
+
+/// One process after another, each with a seed of its own.
+fn for_each_seed(name: &str, environment: &[(&str, &str)], body: impl Fn(u64)) {
+    const SEED: &str = "LARDER_TEST_SEED";
+    if let Ok(seed) = std::env::var(SEED) {
+        return in_child(name, environment, || body(seed.parse().unwrap()));
+    }
+    for seed in seeds() {
+        let seed = seed.to_string();
+        let environment: Vec<_> = environment.iter().copied().chain([(SEED, seed.as_str())]).collect();
+        in_child(name, &environment, || unreachable!("the child has a seed"));
+    }
+}
+
+#[test]
+fn one_thread() {
+    for_each_seed("one_thread", &[], |seed| run(&Plan::new(1, seed, 6000)));
+}
+
+#[test]
+fn two_threads_with_exact_marks() {
+    for_each_seed("two_threads_with_exact_marks", &[], |seed| {
+        run(&Plan { finalizers: false, collect_every: Some(40), ..Plan::new(2, seed, 3000) });
+    });
+}
+
+#[test]
+fn eight_threads_where_only_bases_count_in_the_heap() {
+    for_each_seed("eight_threads_where_only_bases_count_in_the_heap", &[], |seed| {
+        run(&Plan { all_interior_pointers: false, collect_every: Some(60), ..Plan::new(8, seed, 1000) });
+    });
+}
+
+#[test]
+fn eight_threads_and_four_markers_under_stress() {
+    for_each_seed("eight_threads_and_four_markers_under_stress", &[], |seed| {
+        run(&Plan { collect_every: Some(15), markers: Some(4), ..Plan::new(8, seed, 600) });
+        assert!(cycle::number() > 50, "{} cycles", cycle::number());
+    });
+}
+
+#[test]
+fn sixty_four_threads() {
+    for_each_seed("sixty_four_threads", &[], |seed| {
+        run(&Plan { collect_every: Some(100), ..Plan::new(64, seed, 250) });
+        assert!(cycle::number() > 20, "{} cycles", cycle::number());
+    });
+}
+
+#[test]
+fn eight_threads_without_sequences() {
+    for_each_seed("eight_threads_without_sequences", &[WITHOUT_SEQUENCES], |seed| {
+        run(&Plan { collect_every: Some(30), ..Plan::new(8, seed, 800) });
+        assert!(stats::by_thread());
+    });
+}
+
+#[test]
+fn sixty_four_threads_without_sequences() {
+    for_each_seed("sixty_four_threads_without_sequences", &[WITHOUT_SEQUENCES], |seed| {
+        run(&Plan { collect_every: Some(200), ..Plan::new(64, seed, 200) });
+        assert!(stats::by_thread());
+    });
+}
