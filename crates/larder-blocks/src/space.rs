@@ -15,6 +15,10 @@ const MARK_SHIFTS: [u8; 4] = [6, 8, 9, 10];
 /// Bytes of records and marks that are reserved for each block.
 const METADATA: usize = size_of::<Block>() + (1 << 6) + (1 << 8) + (1 << 9) + (1 << 10);
 /// How much of the range is made accessible at a time; untouched pages cost nothing but a promise.
+///
+/// Tried on 2026-11-21 (2 CPUs, Linux 6.18): asking for huge pages here makes small-object programs 5 to 8 % faster, but
+/// where free memory is fragmented the kernel compacts it in the page fault, and single pauses of more than a second were
+/// seen.
 const COMMIT_STEP: Bytes = Bytes::mib(16);
 /// The smallest range that is worth starting with.
 const SMALLEST: Bytes = Bytes::mib(16);
@@ -187,13 +191,6 @@ impl Space {
                     )
                 };
                 if r.is_ok() {
-                    // SAFETY: as above.
-                    unsafe {
-                        memory::advise_huge(
-                            core::ptr::with_exposed_provenance_mut(self.base() + have),
-                            Bytes((goal - have).next_multiple_of(BLOCK.0)),
-                        );
-                    }
                     granted = Some(goal);
                     break;
                 }

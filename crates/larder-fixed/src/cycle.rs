@@ -27,7 +27,7 @@ use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
 use larder_sys::signal::Mask;
 use larder_sys::{clock, cpus, loader, thread, tls};
-use larder_threads::{REGISTRY, Thread, ThreadState, blocking, defer};
+use larder_threads::{REGISTRY, Thread, ThreadState, blocking, defer, stop};
 use larder_trace::crew::CREW;
 use larder_trace::marker::Tally;
 use larder_trace::{Interior, Marker, Objects};
@@ -68,6 +68,9 @@ static STRESS: AtomicU64 = AtomicU64::new(0);
 static ROOTS: AtomicUsize = AtomicUsize::new(0);
 /// Time that all pauses took. Sync: collector adds; a statistic.
 static PAUSED_NS: AtomicU64 = AtomicU64::new(0);
+
+/// How many waiting threads a cycle's end wakes, and each of them in its turn.
+const FAN: u32 = 8;
 
 /// What a cycle looks like to a test while the world is still stopped: called with everything marked, before links are
 /// cleared.
@@ -149,6 +152,7 @@ pub(crate) fn collect_due() {
 fn wait_for_cycle() {
     unsafe extern "C" fn wait(seen: *mut c_void) -> *mut c_void {
         AGAIN.wait(seen.addr() as u32);
+        AGAIN.pass_on(FAN);
         core::ptr::null_mut()
     }
     let seen = AGAIN.current();
@@ -283,7 +287,7 @@ fn run(request: Request) -> bool {
         }
         // SAFETY: taken above.
         unsafe { CYCLE.unlock_raw() };
-        AGAIN.bump_and_wake_all();
+        AGAIN.bump_and_wake(FAN);
         mask.set();
         stage.done
     });
@@ -424,11 +428,13 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
 
     hooks::event(Event::PreStartWorld);
     registry.resume_world();
-    record.pause = clock::now().since(begun);
+    // Everything that a resumed thread could want is given back before it is woken: this thread may lose its CPU to it.
     drop(registry);
-    AGAIN.bump_and_wake_all();
     // SAFETY: taken above.
     unsafe { lock::release() };
+    record.pause = clock::now().since(begun);
+    stop::wake_resumed();
+    AGAIN.bump_and_wake(FAN);
     hooks::event(Event::PostStartWorld);
     PAUSED_NS.fetch_add(record.pause.0, Ordering::Relaxed);
 

@@ -101,6 +101,11 @@ impl Event {
         self.count.wake(n);
     }
 
+    /// Wakes at most `n` more of those who sleep, without letting the event happen again: a woken thread passes the wake on.
+    pub fn pass_on(&self, n: u32) {
+        self.count.wake(n);
+    }
+
     /// Forgets the parent's sleepers in a fork child: a count read before the fork counts as old.
     ///
     /// # Safety

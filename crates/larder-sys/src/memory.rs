@@ -109,15 +109,6 @@ pub unsafe fn unmap(at: *mut u8, size: Bytes) {
     unsafe { libc::munmap(at.cast(), size.0) };
 }
 
-/// Asks for huge pages behind a range; a hint, whose refusal changes nothing but speed.
-///
-/// # Safety
-/// The range is mapped and belongs to the caller.
-pub unsafe fn advise_huge(at: *mut u8, size: Bytes) {
-    // SAFETY: advice does not change content.
-    unsafe { libc::madvise(at.cast(), size.0, libc::MADV_HUGEPAGE) };
-}
-
 /// The address-space limit (`ulimit -v`), if there is one.
 pub fn address_space_limit() -> Option<Bytes> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -268,6 +268,8 @@ impl Registry {
     pub unsafe fn resume_and_unlock(&self) {
         let guard = RegistryGuard { registry: self, _deferral: None };
         guard.resume_world();
+        drop(guard);
+        stop::wake_resumed();
     }
 
     /// Notes the `pthread_t` of a thread that was just created, for those who join it before it runs.

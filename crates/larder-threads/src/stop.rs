@@ -10,11 +10,15 @@
 //! | 4 | | `answered` := number, adds 1 to `ANSWERS`; the last one wakes the collector |
 //! | 5 | waits until `ANSWERS` is the number of signals sent | sleeps on `WORLD` while it has this number |
 //! | 6 | marks ... | |
-//! | 7 | `WORLD` becomes even, one wake for all | returns from the handler |
+//! | 7 | `WORLD` becomes even; wakes a few | wakes a few more, returns from the handler |
 //!
 //! A thread that comes back from a blocking region reads `WORLD` after it has become `Running` again; the collector
 //! reads the state after it has made `WORLD` odd. With a full fence between the two accesses on each side, at least
 //! one of them sees the other: the thread waits, or it is signalled (and a signalled thread always answers).
+//! The resume is passed on: the collector wakes [`FAN`] threads and every thread that leaves wakes as many again, so the
+//! collector does not spend the beginning of everybody's time on a thousand wakes, and is not pushed off its CPU by those
+//! it woke while it still holds locks. The next stop first wakes whoever might still sleep.
+//!
 //! A thread that is still on its way out of the last stop when the next one begins sees another number, returns from
 //! its handler, and finds the next signal pending.
 
@@ -42,6 +46,9 @@ static SIGNAL: AtomicI32 = AtomicI32::new(libc::SIGPWR);
 
 /// After this long without the last answer the collector looks whether somebody died.
 const RECHECK_NS: u64 = 50_000_000;
+
+/// How many threads a resume wakes, and each woken thread in its turn.
+const FAN: u32 = 8;
 
 /// What a stop cost.
 #[derive(Clone, Copy, Debug, Default)]
@@ -153,6 +160,7 @@ pub(crate) fn wait_while(number: u32) {
     while WORLD.load(Ordering::Acquire) == number {
         futex::wait(&WORLD, number);
     }
+    futex::wake(&WORLD, FAN);
 }
 
 /// The number of the stop under way, if one is. The caller has just become visible as running.
@@ -178,6 +186,8 @@ impl RegistryGuard<'_> {
         // states below (see `stop_seen_after_fence`).
         WORLD.store(number, Ordering::Release);
         fence(Ordering::SeqCst);
+        // Whoever still sleeps after the last stop has to come out of its handler to answer this one.
+        futex::wake(&WORLD, u32::MAX);
         let mut stopped = Stopped::default();
         self.for_each(|thread| {
             if core::ptr::from_ref(thread).cast::<u8>() == own.cast_const() {
@@ -232,12 +242,17 @@ impl RegistryGuard<'_> {
         }
     }
 
-    /// Resumes every stopped thread with one wake.
+    /// Resumes every stopped thread, in two steps: from here on no thread stands still that looks, and
+    /// [`wake_resumed`] gets the sleepers going. Between them the collector gives its locks back.
     pub fn resume_world(&self) {
         // ORDER stop.resume: Release, with the load in `wait_while`.
         WORLD.store(WORLD.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
-        futex::wake(&WORLD, u32::MAX);
     }
+}
+
+/// Wakes the first of the threads that a resume lets go; they wake the others.
+pub fn wake_resumed() {
+    futex::wake(&WORLD, FAN);
 }
 
 /// Sends the stop signal; false when the thread is gone.
