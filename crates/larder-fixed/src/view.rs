@@ -113,6 +113,11 @@ impl Objects for View {
     type Place = Spot;
 
     #[inline(always)]
+    fn is_plausible(self, word: usize) -> bool {
+        word.wrapping_sub(self.base) < self.span
+    }
+
+    #[inline(always)]
     fn find(self, word: usize, interior: Interior) -> Option<Spot> {
         let offset = word.wrapping_sub(self.base);
         if offset >= self.span {

@@ -182,6 +182,8 @@ impl Node {
 struct Fuzzer {
     /// The first third of the roots. On the stack, since the whole fuzzer is.
     stack: [usize; SLOTS / 3],
+    /// The newest object, so that it is kept until a root refers to it: elsewhere its address may be in disguise only.
+    newest: usize,
     range: Words,
     /// The complement of the address of the uncollectable object that is the last third.
     hidden_table: usize,
@@ -204,6 +206,7 @@ impl Fuzzer {
         assert!(!table.is_null());
         Self {
             stack: [0; SLOTS / 3],
+            newest: 0,
             range: Words::roots(SLOTS / 3),
             hidden_table: !table.expose_provenance(),
             roots: [None; SLOTS],
@@ -305,8 +308,10 @@ impl Fuzzer {
         [kind::NORMAL, kind::NORMAL, kind::NORMAL, kind::POINTER_FREE, kind::TYPED][self.random.below(5)]
     }
 
-    /// Checks a fresh object and writes its pattern. The caller's frame keeps the object.
+    /// Checks a fresh object and writes its pattern. It is kept as the newest one.
     fn dress(&mut self, at: *mut u8, kind: usize, requested: usize, displaced: bool) -> Node {
+        // SAFETY: an own field; volatile, so that it is really in memory.
+        unsafe { ptr::from_mut(&mut self.newest).write_volatile(at.expose_provenance()) };
         let size = if displaced { requested } else { object::size(at.addr()) };
         assert!(size >= requested && at.addr() % 16 == 0, "{at:p}: {size} bytes for {requested}");
         if !displaced {
@@ -347,7 +352,7 @@ impl Fuzzer {
     }
 
     fn new_object(&mut self, kind: usize, bytes: usize) -> usize {
-        // SAFETY: the address is on this stack until the caller has stored it in a root.
+        // SAFETY: `dress` keeps the object until the next one, and the caller stores it in a root before.
         let at = unsafe { allocate(kind, bytes) };
         assert!(!at.is_null(), "the heap is not bounded");
         let node = self.dress(at, kind, bytes, false);
@@ -568,9 +573,9 @@ impl Fuzzer {
         self.node_mut(n).weak = Some(w);
     }
 
-    /// A list of objects at once; the first three are kept.
+    /// A list of objects at once; the first three are kept. Scanned ones, because the list keeps its own rest alive.
     fn many(&mut self) {
-        let kind = [kind::NORMAL, kind::POINTER_FREE][self.random.below(2)];
+        let kind = kind::NORMAL;
         let bytes = self.random.below(600) + 8;
         // SAFETY: the list is on this stack until its objects are in roots.
         let mut at = unsafe { allocate_many(kind, bytes) };
@@ -599,7 +604,8 @@ impl Fuzzer {
             self.drop_root(slot);
             let node = letter.take().expect("looked at above");
             self.write_root(slot, !node.hidden);
-            MAIL_ROOTS[i].store(0, Ordering::Release);
+            // Read too, or the compiler would leave a static out that is only written.
+            assert_eq!(MAIL_ROOTS[i].swap(0, Ordering::AcqRel), !node.hidden);
             drop(letter);
             let n = self.add_node(node);
             self.roots[slot] = Some(n);

@@ -4,7 +4,7 @@
 //! There is one heap in a process, and tests change its settings, kill threads and fork; so each test runs in a child
 //! process that executes just this test ([`in_child`]).
 
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 pub mod crowd;
 pub mod fuzz;
@@ -29,20 +29,32 @@ pub fn in_child(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
         kill_after(DEADLINE_SECONDS + soak_seconds().unwrap_or(0));
         return body();
     }
+    let (status, text) = in_process_of_its_own(name, environment);
+    assert!(status.success() && text.contains("1 passed"), "{name} in its own process: {status}\n{text}");
+}
+
+/// As [`in_child`], for a body that must stop its process with a line that contains `line`.
+pub fn dies_in_child(name: &str, environment: &[(&str, &str)], line: &str, body: impl FnOnce()) {
+    if std::env::var(CHILD).as_deref() == Ok(name) {
+        kill_after(DEADLINE_SECONDS);
+        return body();
+    }
+    let (status, text) = in_process_of_its_own(name, environment);
+    assert!(!status.success() && text.contains(line), "{name} should have died of \"{line}\": {status}\n{text}");
+}
+
+fn in_process_of_its_own(name: &str, environment: &[(&str, &str)]) -> (ExitStatus, String) {
     let program = std::env::current_exe().expect("a test knows its own path");
     let output = Command::new(program)
         .args(["--exact", name, "--nocapture", "--test-threads=1", "--include-ignored"])
         .env(CHILD, name)
+        // A panic on a thread of the heap aborts, with a long trace of every frame otherwise.
+        .env("RUST_BACKTRACE", "0")
         .envs(environment.iter().copied())
         .output()
         .expect("the test binary can be started again");
-    assert!(
-        output.status.success() && String::from_utf8_lossy(&output.stdout).contains("1 passed"),
-        "{name} in its own process: {}\n{}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let text = format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    (output.status, text)
 }
 
 /// Has the kernel kill this process (not its fork children) after so many seconds.
