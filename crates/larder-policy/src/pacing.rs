@@ -19,10 +19,10 @@ pub struct HeapFacts {
 
 /// What every budget contains, however little is live.
 ///
-/// 8 MiB: a cycle over a small heap costs about a tenth of a millisecond, mostly to stop threads and to scan static data,
-/// so this bounds collection to a few percent of the time that 8 MiB of small objects take to allocate, and stays well
+/// 11 MiB: a cycle over a small heap costs about a tenth of a millisecond, mostly to stop threads and to scan static data,
+/// so this bounds collection to a few percent of the time that 11 MiB of small objects take to allocate, and stays well
 /// inside a second-level plus third-level cache. libgc collects such heaps every few hundred kilobytes.
-pub const LEAST_BUDGET: Bytes = Bytes::mib(8);
+pub const LEAST_BUDGET: Bytes = Bytes::mib(11);
 
 /// The share from which on the constant is gone.
 const FADED: Bytes = Bytes::mib(64);
