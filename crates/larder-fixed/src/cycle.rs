@@ -69,7 +69,7 @@ static ROOTS: AtomicUsize = AtomicUsize::new(0);
 /// Time that all pauses took. Sync: collector adds; a statistic.
 static PAUSED_NS: AtomicU64 = AtomicU64::new(0);
 
-/// How many waiting threads a cycle's end wakes, and each of them in its turn.
+/// How many threads each thread wakes that waited for a cycle; the collector wakes the first.
 const FAN: u32 = 8;
 
 /// What a cycle looks like to a test while the world is still stopped: called with everything marked, before links are
@@ -287,7 +287,7 @@ fn run(request: Request) -> bool {
         }
         // SAFETY: taken above.
         unsafe { CYCLE.unlock_raw() };
-        AGAIN.bump_and_wake(FAN);
+        AGAIN.bump_and_wake(1);
         mask.set();
         stage.done
     });
@@ -434,7 +434,7 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
     unsafe { lock::release() };
     record.pause = clock::now().since(begun);
     stop::wake_resumed();
-    AGAIN.bump_and_wake(FAN);
+    AGAIN.bump_and_wake(1);
     hooks::event(Event::PostStartWorld);
     PAUSED_NS.fetch_add(record.pause.0, Ordering::Relaxed);
 

@@ -10,12 +10,12 @@
 //! | 4 | | `answered` := number, adds 1 to `ANSWERS`; the last one wakes the collector |
 //! | 5 | waits until `ANSWERS` is the number of signals sent | sleeps on `WORLD` while it has this number |
 //! | 6 | marks ... | |
-//! | 7 | `WORLD` becomes even; wakes a few | wakes a few more, returns from the handler |
+//! | 7 | `WORLD` becomes even; wakes one | wakes a few more, returns from the handler |
 //!
 //! A thread that comes back from a blocking region reads `WORLD` after it has become `Running` again; the collector
 //! reads the state after it has made `WORLD` odd. With a full fence between the two accesses on each side, at least
 //! one of them sees the other: the thread waits, or it is signalled (and a signalled thread always answers).
-//! The resume is passed on: the collector wakes [`FAN`] threads and every thread that leaves wakes as many again, so the
+//! The resume is passed on: the collector wakes one thread and every thread that leaves wakes [`FAN`] more, so the
 //! collector does not spend the beginning of everybody's time on a thousand wakes, and is not pushed off its CPU by those
 //! it woke while it still holds locks. The next stop first wakes whoever might still sleep.
 //!
@@ -47,7 +47,7 @@ static SIGNAL: AtomicI32 = AtomicI32::new(libc::SIGPWR);
 /// After this long without the last answer the collector looks whether somebody died.
 const RECHECK_NS: u64 = 50_000_000;
 
-/// How many threads a resume wakes, and each woken thread in its turn.
+/// How many threads each thread that leaves a stop wakes.
 const FAN: u32 = 8;
 
 /// What a stop cost.
@@ -250,9 +250,10 @@ impl RegistryGuard<'_> {
     }
 }
 
-/// Wakes the first of the threads that a resume lets go; they wake the others.
+/// Wakes the first of the threads that a resume lets go; it wakes others. One is enough, and it can have the CPU that a
+/// marker has just left: more would push the collector off its own.
 pub fn wake_resumed() {
-    futex::wake(&WORLD, FAN);
+    futex::wake(&WORLD, 1);
 }
 
 /// Sends the stop signal; false when the thread is gone.
