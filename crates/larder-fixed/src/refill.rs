@@ -8,7 +8,9 @@
 //! **The mark byte says everything.** It holds the epoch in which the cell was last found live or handed out. A cell is
 //! allocated when that is the present epoch; a refill writes the epoch to all cells of its run, a stop writes 0 to those
 //! that a buffer did not hand out. So a conservative word that points to a free cell is known to, mark bytes are never
-//! cleared in a cycle, and a block is empty exactly when no byte is the epoch.
+//! cleared in a cycle, and a block is empty when no byte is the epoch. Two more values, for even and odd epochs, mark cells
+//! that wait in a list of explicitly freed cells, which count as taken until the next cycle; such a byte that the sweep
+//! has not seen for two cycles means the same again, and its cell waits for one more cycle.
 //!
 //! A thread here defers stops (see `larder_threads::defer`), so a run is always either in its block or in a buffer when
 //! the world stands still. Threads that are not registered are never stopped; they keep the class's lock, which the
@@ -116,8 +118,9 @@ fn block(index: u32) -> &'static Block {
 
 /// A block's mark bytes as plain bytes, to look at eight at a time.
 ///
-/// Bytes of cells that are handed out do not change under the class's lock, except that `free` in a signal handler may
-/// clear one; then this thread sees the old value or the new, and both are right.
+/// Bytes do not change under the class's lock, with one exception: `free` in a signal handler that cannot have the lock
+/// clears one. Then this reads the old value or the new, both of which are right: the cell is found now or by a later sweep.
+/// Reading eight atomic bytes one by one would cost several times as much.
 fn bytes_of(marks: &[AtomicU8], at: usize) -> u64 {
     let p = marks[at..at + 8].as_ptr().cast::<u64>();
     // SAFETY: eight bytes of the slice.

@@ -10,7 +10,7 @@ use crate::data::{
     GC_dont_gc, GC_finalize_on_demand, GC_free_space_divisor, GC_greatest_plausible_heap_addr, GC_java_finalization,
     GC_least_plausible_heap_addr, GC_no_dls, GC_stackbottom, Int,
 };
-use crate::{callbacks, env, progress, stats as counters, threads};
+use crate::{callbacks, env, forking, progress, stats as counters, threads};
 
 const NEW: u32 = 0;
 const RUNNING: u32 = 1;
@@ -57,6 +57,7 @@ pub unsafe extern "C" fn initialise() {
     set_stack_bottom();
     larder_fixed::settings::set_main_stack_base_variable(&GC_stackbottom);
     larder_fixed::init(&options);
+    forking::install();
     threads::note_main();
     // SAFETY: callable by anyone who does not hold the lock.
     unsafe { sync_variables() };

@@ -25,6 +25,7 @@ mod debug;
 mod env;
 mod finalize;
 mod finalized;
+mod forking;
 mod gcj;
 mod init;
 mod kinds;

@@ -1,4 +1,4 @@
-//! The allocation lock, the stopped world, forking, libraries, and dumps.
+//! The allocation lock, the stopped world, libraries, and dumps.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
@@ -12,7 +12,9 @@ use crate::stats::total_allocated;
 /// A function of the client's that is called with an argument of its own.
 pub type ClientFn = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// Calls `f` while no cycle and no slow path runs.
+/// Calls `f` with the allocation lock held: no cycle is under way until its links are cleared, and no other holder runs.
+/// Other threads go on allocating meanwhile, slow paths included, since allocation does not take this lock. `f` must not
+/// allocate.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GC_call_with_alloc_lock(f: ClientFn, argument: *mut c_void) -> *mut c_void {
     // SAFETY: the client's function, with what it expects.
@@ -44,22 +46,6 @@ pub extern "C" fn GC_stop_world_external() {
 pub extern "C" fn GC_start_world_external() {
     threads::start_world();
 }
-
-/// Chooses whether forking is handled; it always is.
-#[unsafe(no_mangle)]
-pub extern "C" fn GC_set_handle_fork(_value: c_int) {}
-
-/// To be called before a fork; the heap sees forks by itself.
-#[unsafe(no_mangle)]
-pub extern "C" fn GC_atfork_prepare() {}
-
-/// To be called after a fork in the parent; the heap sees forks by itself.
-#[unsafe(no_mangle)]
-pub extern "C" fn GC_atfork_parent() {}
-
-/// To be called after a fork in the child; the heap sees forks by itself.
-#[unsafe(no_mangle)]
-pub extern "C" fn GC_atfork_child() {}
 
 /// As `dlopen`: cycles and the loader do not get into each other's way.
 #[unsafe(no_mangle)]

@@ -593,7 +593,23 @@ impl Walk<'_> {
             (before, at) = (at, b.next.get());
         }
         if n != chain.blocks {
-            die!("verifier: the list of block {} holds {n} blocks, the table {}", chain.some, chain.blocks);
+            let is_listed = |wanted: usize| {
+                let (mut at, mut left) = (chain.head, n);
+                while at != NONE && at as usize != wanted && left > 0 {
+                    (at, left) = (self.block(at as usize).next.get(), left - 1);
+                }
+                at as usize == wanted
+            };
+            let lost = (0..self.blocks).find(|&i| belongs(self.block(i)) && !is_listed(i)).unwrap_or(usize::MAX);
+            let b = self.block(lost);
+            die!(
+                "verifier: a list holds {n} of {} blocks; not block {lost} (class {}, kind {}), between {:#x} and {:#x}",
+                chain.blocks,
+                b.class.get(),
+                b.kind.get(),
+                b.previous.get(),
+                b.next.get()
+            );
         }
     }
 }

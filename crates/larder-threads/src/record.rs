@@ -59,7 +59,7 @@ pub struct Thread {
     ///
     /// Sync: owner thread writes; collector reads, ordered by `stop.ack`.
     pub(crate) answered: AtomicU32,
-    /// Start routine and argument while `Starting`; argument and result are roots.
+    /// Start routine, of threads that were created here. Such a thread's argument is a root until it ends.
     ///
     /// Sync: creator before the thread exists, then owner thread.
     pub(crate) start: AtomicUsize,
@@ -150,7 +150,7 @@ impl Thread {
         core::ptr::with_exposed_provenance(self.thread_pointer.load(Ordering::Relaxed))
     }
 
-    /// Words of the record that are roots: the argument of a thread that has not begun, the result of one that ended.
+    /// Words of the record that are roots: the argument of a thread that has not ended, the result of one that has.
     pub fn roots(&self) -> [usize; 2] {
         [self.argument.load(Ordering::Relaxed), self.result.load(Ordering::Relaxed)]
     }
