@@ -65,8 +65,8 @@ impl Space {
     /// Reserves up to `wanted` bytes for objects and what their tables need; halves its wish until the kernel agrees
     /// (`ulimit -v`, containers). Returns what it got.
     pub fn reserve(&self, wanted: Bytes) -> Result<Bytes, ReserveError> {
-        // Where the address space is limited, the program needs most of it for itself.
-        let mut size = memory::address_space_limit().map_or(wanted, |limit| Bytes(wanted.0.min(limit.0 / 2)));
+        // Where the address space is limited, the program needs most of it for itself: libraries, stacks, malloc.
+        let mut size = memory::address_space_limit().map_or(wanted, |limit| Bytes(wanted.0.min(limit.0 / 4)));
         loop {
             size = Bytes((size.0 & !(BLOCK.0 * 256 - 1)).max(SMALLEST.0));
             match self.try_reserve(size) {

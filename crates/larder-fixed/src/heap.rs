@@ -8,6 +8,8 @@ use larder_lab::{Association, Labs};
 use larder_sync::lock::Lock;
 use larder_sys::{cpus, memory, say, thread};
 use larder_threads::{REGISTRY, stop};
+use larder_trace::Entry;
+use larder_trace::crew::CREW;
 use larder_units::{Blocks, Bytes};
 
 use crate::options::Options;
@@ -116,12 +118,14 @@ pub fn init(options: &Options) {
     }
     let wanted =
         Bytes((memory::physical_memory().0 * 4).next_power_of_two().min(MOST_RESERVED.0).max(Bytes::mib(1024).0));
-    if let Err(e) = HEAP.space.reserve(wanted) {
-        larder_sys::die!(
+    match HEAP.space.reserve(wanted) {
+        // A mark stack takes a sixteenth of the address space that the heap has; what it drops is found by a walk.
+        Ok(size) => CREW.bound_stacks(size.0 / 16 / size_of::<Entry>()),
+        Err(e) => larder_sys::die!(
             "cannot reserve {} of address space for the heap (errno {}); raise the limit (ulimit -v)",
             e.wanted,
             e.errno
-        );
+        ),
     }
     HEAP.round.store(15 + usize::from(options.all_interior_pointers), Ordering::Relaxed);
     settings::FREE_SPACE_DIVISOR.store(options.free_space_divisor.max(1), Ordering::Relaxed);

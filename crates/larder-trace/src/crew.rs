@@ -44,7 +44,7 @@ pub struct Crew {
     out: Event,
     /// The present round's work. Sync: valid while `open` is not 0.
     job: AtomicPtr<Job>,
-    /// Bound on private entries, for tests of the overflow.
+    /// Bound on private entries. Sync: set before the markers that it is for.
     limit: AtomicUsize,
 }
 
@@ -77,9 +77,9 @@ impl Crew {
         }
     }
 
-    /// Bounds the private entries of markers that are set up after this: for tests.
+    /// Bounds the private entries of markers that are set up after this; the smallest bound counts.
     pub fn bound_stacks(&self, entries: usize) {
-        self.limit.store(entries, Ordering::Relaxed);
+        self.limit.fetch_min(entries, Ordering::Relaxed);
     }
 
     /// Gives marker `i` its memory.
