@@ -19,17 +19,17 @@ pub struct HeapFacts {
 
 /// What every budget contains, however little is live.
 ///
-/// 11 MiB: a cycle over a small heap costs about a tenth of a millisecond, mostly to stop threads and to scan static data,
-/// so this bounds collection to a few percent of the time that 11 MiB of small objects take to allocate, and stays well
+/// 6 MiB: a cycle over a small heap costs about a tenth of a millisecond, mostly to stop threads and to scan static data,
+/// so this bounds collection to a few percent of the time that 6 MiB of small objects take to allocate, and stays well
 /// inside a second-level plus third-level cache. libgc collects such heaps every few hundred kilobytes.
-pub const LEAST_BUDGET: Bytes = Bytes::mib(11);
+pub const LEAST_BUDGET: Bytes = Bytes::mib(6);
 
 /// The share from which on the constant is gone.
 const FADED: Bytes = Bytes::mib(64);
 
 /// Tenths of what is traced that may be allocated with a divisor of 1. With libgc's 20 a program of many threads takes a
 /// tenth more memory than it does on libgc, whose heap also holds what is being freed.
-const SHARE_TENTHS: usize = 18;
+const SHARE_TENTHS: usize = 17;
 
 /// The smallest step when a maximum leaves hardly any room: more would be no limit, less would be no progress.
 const LEAST_STEP: Bytes = Bytes(256 * 1024);
@@ -73,14 +73,14 @@ mod tests {
         let table = [
             // live, roots, divisor, initial, max -> budget
             (0, 0, 3, 0, 0, LEAST_BUDGET),
-            (300, 0, 3, 0, 0, mib(180)),
-            (290, 10, 3, 0, 0, mib(180)),
-            (300, 0, 1, 0, 0, mib(540)),
+            (300, 0, 3, 0, 0, mib(170)),
+            (290, 10, 3, 0, 0, mib(170)),
+            (300, 0, 1, 0, 0, mib(510)),
             (0, 0, 3, 384, 0, mib(384)),
             (100, 0, 3, 384, 0, mib(284)),
             (0, 0, 3, 0, 8, mib(4)),
             (64, 0, 3, 0, 64, LEAST_STEP),
-            (300, 0, 0, 0, 0, mib(540)),
+            (300, 0, 0, 0, 0, mib(510)),
         ];
         for (live, roots, d, initial, max, expected) in table {
             let facts = HeapFacts {
