@@ -131,7 +131,7 @@ fn usable_cpus() -> usize {
     static KNOWN: AtomicUsize = AtomicUsize::new(0);
     const EVERY: u64 = 64;
     let known = KNOWN.load(Ordering::Relaxed);
-    if known > 0 && NUMBER.load(Ordering::Relaxed) % EVERY != 0 {
+    if known > 0 && !NUMBER.load(Ordering::Relaxed).is_multiple_of(EVERY) {
         return known;
     }
     let now = cpus::usable();
@@ -651,7 +651,7 @@ pub(crate) fn census(wanted: Blocks) -> bool {
 /// Often enough that no mark byte survives until its epoch comes again, forgets the bytes of free cells.
 fn age_epochs(number: u64) {
     const EVERY: u64 = 100;
-    if number % EVERY == 0 {
+    if number.is_multiple_of(EVERY) {
         for index in 0..HEAP.space.frontier().0 {
             let _deferral = defer::enter();
             refill::forget_old_epochs(index);

@@ -173,9 +173,12 @@ pub unsafe fn detach(handle: libc::pthread_t) -> c_int {
 }
 
 /// Ends the calling thread, as pthread_exit; `result` stays a root until it is joined.
-pub fn exit(result: *mut c_void) -> ! {
+///
+/// # Safety
+/// As for pthread_exit: no frame of the thread needs to be left in order.
+pub unsafe fn exit(result: *mut c_void) -> ! {
     keep_result(result.addr());
-    // SAFETY: no preconditions beyond those of every pthread_exit.
+    // SAFETY: the caller's promise.
     unsafe { libc::pthread_exit(result) }
 }
 

@@ -159,7 +159,7 @@ function_setting! {
     GC_set_oom_fn, GC_get_oom_fn: OomFn => GC_oom_fn
 }
 function_setting! {
-    /// Sets what is called when the heap grows or shrinks.
+    /// Sets what is called when the heap has grown by another step; never when it shrinks.
     GC_set_on_heap_resize, GC_get_on_heap_resize: HeapResizeFn => GC_on_heap_resize
 }
 function_setting! {

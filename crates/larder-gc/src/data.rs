@@ -150,7 +150,8 @@ pub static GC_gcj_debug_kind: Int = Int::new(0);
 /// The kind of `GC_gcj_malloc`, 0 until `GC_init_gcj_malloc`.
 #[unsafe(no_mangle)]
 pub static GC_gcj_kind: Int = Int::new(0);
-/// Whether objects that finalizable objects reach are kept in a pass of their own.
+/// Whether an object of `GC_register_finalizer_unreachable` waits while a queued object without order reaches it. What
+/// queued objects refer to is kept either way.
 #[unsafe(no_mangle)]
 pub static GC_java_finalization: Int = Int::new(1);
 /// Whether the data of loaded libraries is not searched for roots.
@@ -198,7 +199,7 @@ pub static GC_finalizer_notifier: Function<FinalizerNotifier> = Function::none()
 /// Called before the process is stopped.
 #[unsafe(no_mangle)]
 pub static GC_on_abort: Function<AbortFn> = Function::new(callbacks::print_and_return);
-/// Called when the heap grows or shrinks.
+/// Called when the heap has grown by another step; never when it shrinks.
 #[unsafe(no_mangle)]
 pub static GC_on_heap_resize: Function<HeapResizeFn> = Function::none();
 /// Called when there is no memory; its result is returned to the caller.

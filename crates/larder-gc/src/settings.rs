@@ -86,11 +86,12 @@ int_setting! {
     GC_set_finalize_on_demand, GC_get_finalize_on_demand => GC_finalize_on_demand
 }
 int_setting! {
-    /// Whether objects that finalizable objects reach are kept in a pass of their own.
+    /// Whether an object of `GC_register_finalizer_unreachable` waits while a queued object without order reaches it. What
+    /// queued objects refer to is kept either way.
     GC_set_java_finalization, GC_get_java_finalization => GC_java_finalization
 }
 int_setting! {
-    /// Whether the data of loaded libraries is not searched.
+    /// Whether the data of loaded libraries is not searched; the program's own is searched all the same.
     GC_set_no_dls, GC_get_no_dls => GC_no_dls
 }
 int_setting! {

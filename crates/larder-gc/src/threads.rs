@@ -87,7 +87,8 @@ pub unsafe extern "C" fn GC_pthread_detach(thread: libc::pthread_t) -> c_int {
 /// As `pthread_exit`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GC_pthread_exit(result: *mut c_void) -> ! {
-    threads::exit(result)
+    // SAFETY: the caller's promise.
+    unsafe { threads::exit(result) }
 }
 
 /// As `pthread_cancel`.

@@ -160,7 +160,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.heap.prefetch(place);
         let slot = &mut self.queue[self.at % QUEUE];
         self.at = self.at.wrapping_add(1);
-        if let Some(earlier) = core::mem::replace(slot, Some(place)) {
+        if let Some(earlier) = slot.replace(place) {
             self.mark(earlier);
         }
     }
