@@ -111,6 +111,7 @@ pub(crate) fn budget(live: Bytes) -> Bytes {
     pacing::budget(HeapFacts {
         live,
         roots: Bytes(ROOTS.load(Ordering::Relaxed)),
+        threads: REGISTRY.count() as usize,
         free_space_divisor: settings::FREE_SPACE_DIVISOR.load(Ordering::Relaxed),
         initial: Bytes(settings::INITIAL_HEAP.load(Ordering::Relaxed)),
         max: settings::max_heap(),

@@ -9,6 +9,8 @@ pub struct HeapFacts {
     pub live: Bytes,
     /// Bytes of roots that every cycle scans: static data and stacks.
     pub roots: Bytes,
+    /// Threads that a cycle may have to stop.
+    pub threads: usize,
     /// libgc's `free_space_divisor`: larger means less memory and more cycles. 3 by default.
     pub free_space_divisor: usize,
     /// Heap size that the client asked for at the start or by `GC_expand_hp`.
@@ -23,6 +25,13 @@ pub struct HeapFacts {
 /// so this bounds collection to a few percent of the time that 6 MiB of small objects take to allocate, and stays well
 /// inside a second-level plus third-level cache. libgc collects such heaps every few hundred kilobytes.
 pub const LEAST_BUDGET: Bytes = Bytes::mib(6);
+
+/// What each further thread adds to the constant: to stop a thread and to let it go on takes about 15 microseconds of
+/// CPU time, in which it would have allocated about so much.
+const THREAD_BUDGET: Bytes = Bytes(24 * 1024);
+
+/// Threads that are stopped in the time of one small cycle.
+const SMALL_CROWD: usize = 128;
 
 /// The share from which on the constant is gone.
 const FADED: Bytes = Bytes::mib(64);
@@ -43,7 +52,8 @@ const LEAST_STEP: Bytes = Bytes(256 * 1024);
 pub fn budget(facts: HeapFacts) -> Bytes {
     let traced = facts.live.0 + facts.roots.0;
     let share = traced.saturating_mul(SHARE_TENTHS) / 10 / facts.free_space_divisor.max(1);
-    let constant = LEAST_BUDGET.0 - LEAST_BUDGET.0 / 100 * (share.min(FADED.0) / (FADED.0 / 100));
+    let crowd = facts.threads.saturating_sub(SMALL_CROWD) * THREAD_BUDGET.0;
+    let constant = (LEAST_BUDGET.0 + crowd) / 100 * (100 - share.min(FADED.0) / (FADED.0 / 100));
     let wanted = share.saturating_add(constant).max(facts.initial.0.saturating_sub(facts.live.0));
     if facts.max.0 == 0 {
         return Bytes(wanted);
@@ -64,8 +74,14 @@ pub fn resident_to_keep(budget: Bytes) -> Bytes {
 mod tests {
     use super::*;
 
-    const NOTHING: HeapFacts =
-        HeapFacts { live: Bytes(0), roots: Bytes(0), free_space_divisor: 3, initial: Bytes(0), max: Bytes(0) };
+    const NOTHING: HeapFacts = HeapFacts {
+        live: Bytes(0),
+        roots: Bytes(0),
+        threads: 1,
+        free_space_divisor: 3,
+        initial: Bytes(0),
+        max: Bytes(0),
+    };
 
     #[test]
     fn budgets() {
@@ -86,6 +102,7 @@ mod tests {
             let facts = HeapFacts {
                 live: mib(live),
                 roots: mib(roots),
+                threads: 1,
                 free_space_divisor: d,
                 initial: mib(initial),
                 max: mib(max),
@@ -104,6 +121,14 @@ mod tests {
             assert!(now >= last && now <= last + Bytes::mib(3).0 + LEAST_BUDGET.0 * usize::from(live == 0));
             last = now;
         }
+    }
+
+    #[test]
+    fn a_crowd_of_threads_is_stopped_less_often_while_the_heap_is_small() {
+        let with = |threads, live| budget(HeapFacts { threads, live, ..NOTHING }).0;
+        assert_eq!(with(64, Bytes(0)), with(1, Bytes(0)));
+        assert!(with(1000, Bytes(0)) > with(1, Bytes(0)) + Bytes::mib(20).0);
+        assert_eq!(with(1000, Bytes::mib(300)), with(1, Bytes::mib(300)));
     }
 
     #[test]
