@@ -43,7 +43,7 @@
  *
  * Every function waits while a collection has the world stopped, and goes on after it. After fork the child has one thread, which is registered
  * if the thread that forked was, and everything here works in it, provided that fork is the C library's. After vfork only exec and
- * _exit are allowed, as always.
+ * _exit are allowed, as always; under `larder run`, which makes vfork a fork, the child may allocate, too.
  */
 #ifndef GC_H
 #define GC_H
@@ -176,15 +176,15 @@ void GC_disable(void);
 void GC_enable(void);
 int GC_is_disabled(void);
 
-/* Adds at least `bytes` to the heap at once, so that a program that knows it will need them collects less at its start; 0 when the kernel
- * has no more.   threads: any; collector: no; handler: no */
+/* Lets the heap grow by `bytes` before the next collection, so that a program that knows it will need them collects less at its start. On
+ * Larder it takes no memory at once. 0 when the heap may not become so large (its maximum, or the address space reserved for it), else 1.   threads: any; collector: no; handler: no */
 int GC_expand_hp(size_t bytes);
 
 /* The heap never grows beyond `bytes`; 0 is no limit.   threads: any; collector: no; handler: no */
 void GC_set_max_heap_size(GC_word bytes);
 
-/* Trades memory for time: a cycle starts when about (live heap / divisor) was allocated since the last one. Default 3; a larger number
- * collects more often.   threads: any; collector: no; handler: no */
+/* Trades memory for time: a cycle starts when about 2 * (live data + roots) / divisor was allocated since the last one, and up to 8 MiB more, of
+ * which large heaps get less. Default 3; a larger number collects more often.   threads: any; collector: no; handler: no */
 void GC_set_free_space_divisor(GC_word divisor);
 GC_word GC_get_free_space_divisor(void);
 
@@ -197,12 +197,14 @@ int GC_get_all_interior_pointers(void);
  * threads: any; collector: no; handler: no */
 void GC_register_displacement(size_t offset);
 
-/* 1: the data of the program and of its libraries is not searched, except for what GC_add_roots names.
+/* 1: the data of loaded libraries is not searched, except for what GC_add_roots names. The program's own data is searched by Larder all the same;
+ * libgc on Linux searches neither then.
  * threads: start; collector: no; handler: no */
 void GC_set_no_dls(int on);
 int GC_get_no_dls(void);
 
-/* The words from `low` up to `high` are searched at each collection; GC_remove_roots ends it for ranges inside; GC_clear_roots for all.
+/* The words from `low` up to `high` are searched at each collection. GC_remove_roots ends it for the words of its range (on libgc for registered ranges
+ * that lie inside as a whole). GC_clear_roots ends it for all, and on Larder for the program's own data, for good; libgc finds that anew.
  * threads: any; collector: no; handler: no */
 void GC_add_roots(void *low, void *high_plus_1);
 void GC_remove_roots(void *low, void *high_plus_1);
@@ -302,7 +304,8 @@ typedef void (*GC_finalizer_notifier_proc)(void);
 void GC_set_finalizer_notifier(GC_finalizer_notifier_proc function);
 GC_finalizer_notifier_proc GC_get_finalizer_notifier(void);
 
-/* 1: what finalizable objects point to is finalized in the same cycle, as Java wants it.
+/* 1, the default: an object of GC_register_finalizer_unreachable waits while an object that is queued without order can reach it. What queued
+ * objects point to stays alive either way; libgc promises that only with 1.
  * threads: start; collector: no; handler: no */
 void GC_set_java_finalization(int on);
 int GC_get_java_finalization(void);
@@ -332,7 +335,8 @@ int GC_unregister_long_link(void **link);
 #define GC_UNIMPLEMENTED 3
 #define GC_NOT_FOUND 4
 
-/* Calls `function(argument)` with the allocation lock held, so that no collection happens meanwhile. It must not allocate.
+/* Calls `function(argument)` with the allocation lock held: no collection happens meanwhile, and no other thread has the lock. Other threads may
+ * allocate. The function must not.
  * threads: registered; collector: no; handler: no */
 typedef void *(*GC_fn_type)(void *argument);
 void *GC_call_with_alloc_lock(GC_fn_type function, void *argument) GC_ATTR_NONNULL(1);
@@ -389,8 +393,9 @@ void GC_set_thr_restart_signal(int number);
 int GC_get_suspend_signal(void);
 int GC_get_thr_restart_signal(void);
 
-/* 1, before GC_init: fork is handled through pthread_atfork. -1: the program calls the three functions around fork itself.
- * GC_set_handle_fork: threads: start.  The others: registered; collector: no; handler: no */
+/* 1, before GC_init: fork is handled through pthread_atfork. -1: the program calls the three functions around fork itself, which do nothing
+ * otherwise. Larder handles the C library's fork in both cases; a fork by a system call of the program's own needs -1 and the calls.
+ * GC_set_handle_fork: threads: start.  The others: registered, the same one before and after, with no other use of the library between; collector: no; handler: no */
 void GC_set_handle_fork(int value);
 void GC_atfork_prepare(void);
 void GC_atfork_parent(void);

@@ -266,13 +266,13 @@ impl Session {
 }
 
 /// Where the command lies on the PATH.
-fn find(command: &str) -> Option<PathBuf> {
+pub fn find(command: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|folder| folder.join(command)).find(|file| file.is_file())
 }
 
 /// Runs `command`; `None` if it took longer than `limit` and was killed, with all that it had started.
-fn wait_limited(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>> {
+pub fn wait_limited(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>> {
     let program = command.get_program().to_string_lossy().into_owned();
     let mut child = command.process_group(0).spawn().with_context(|| format!("cannot start {program}"))?;
     let start = Instant::now();
@@ -312,7 +312,7 @@ fn difference(expected: &[u8], printed: &[u8]) -> Option<String> {
 }
 
 /// The end of what a run wrote to its standard error.
-fn last_words(file: &Path) -> String {
+pub fn last_words(file: &Path) -> String {
     let text = fs::read(file).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();

@@ -1,4 +1,4 @@
-//! The project's tasks, each one command: `cargo xtask stage|check|test|clients|soak`.
+//! The project's tasks, each one command: `cargo xtask stage|check|test|programs|clients|soak`.
 //!
 //! Whatever CI does is a task here, so that one command on a developer's machine does the same. A task that needs more
 //! than the Rust toolchain says what is missing and how to get it.
@@ -7,6 +7,7 @@
 
 mod check;
 mod clients;
+mod programs;
 mod soak;
 mod stage;
 mod suite;
@@ -41,6 +42,8 @@ enum Task {
     },
     /// Run every test that CI runs, and end with their counts
     Test,
+    /// Compile and run the C programs of crates/larder-gc/tests/c
+    Programs(programs::Options),
     /// Run the client programs of tests/clients and compare what they print
     Clients(clients::Options),
     /// Run client programs and soak tests over and over, with varying threads and collection stress
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Task::Stage { dir } => stage::stage(&workspace, &dir),
         Task::Check { parts } => check::check(&workspace, &parts),
         Task::Test => suite::test(&workspace),
+        Task::Programs(options) => programs::programs(&workspace, &options),
         Task::Clients(options) => clients::clients(&workspace, &options),
         Task::Soak(options) => soak::soak(&workspace, &options),
     });

@@ -5,6 +5,7 @@ use std::env;
 use anyhow::Result;
 
 use crate::clients::{self, Session};
+use crate::programs;
 use crate::stage;
 use crate::tally::{Tally, count};
 use crate::workspace::Workspace;
@@ -14,7 +15,7 @@ const THREADS: &[usize] = &[1, 2, 8, 64];
 /// Collections are forced with a few threads: enough to interrupt each other, few enough to take turns on two processors.
 const STRESS_THREADS: &[usize] = &[8];
 
-/// Runs the unit and integration tests, the models, and the client programs.
+/// Runs the unit and integration tests, the models, the C programs, and the client programs.
 pub fn test(workspace: &Workspace) -> Result<()> {
     let mut tally = Tally::default();
 
@@ -32,13 +33,15 @@ pub fn test(workspace: &Workspace) -> Result<()> {
     tally += models(workspace)?;
 
     if has_doors {
+        println!("== C programs");
+        tally += programs::run_all(workspace, &staged)?;
         let session = Session::new(workspace, &staged.join("lib"))?;
         println!("== client programs");
         tally += clients::run_all(&session, THREADS, false);
         println!("== client programs, with forced collections");
         tally += clients::run_all(&session, STRESS_THREADS, true);
     } else {
-        println!("SKIPPED client programs: the workspace has no larder-gc or no larder-cli yet");
+        println!("SKIPPED C programs and client programs: the workspace has no larder-gc or no larder-cli yet");
         tally.skipped += 1;
     }
 

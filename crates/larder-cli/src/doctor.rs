@@ -8,6 +8,7 @@ use std::fs;
 use std::mem::{MaybeUninit, size_of};
 use std::path::PathBuf;
 
+use larder_policy::crew::{CrewFacts, most_markers};
 use larder_units::Bytes;
 use serde_json::{Value, json};
 
@@ -102,8 +103,11 @@ fn rseq() -> Finding {
     let tunables = std::env::var("GLIBC_TUNABLES").unwrap_or_default();
     let turned_off = tunables.split(':').any(|tunable| tunable == "glibc.pthread.rseq=0");
     let cpu_id = registered.and_then(|area| area.cpu_id);
+    // Without it a stop could not close a buffer under a thread that it does not know, so the heap uses no sequences.
+    let (_, aborted_elsewhere) = barriers().unwrap_or((false, false));
     let index = match cpu_id {
         None => "thread",
+        Some(_) if !aborted_elsewhere => "thread",
         Some(_) if features >= FEATURES_WITH_CONCURRENCY_ID => "mm_cid",
         Some(_) => "cpu_id",
     };
@@ -126,9 +130,12 @@ fn rseq() -> Finding {
         "cpu_id" => {
             "allocation without locks, a buffer for each CPU; kernel 6.3 and later offer concurrency ids, which need fewer"
         }
+        _ if cpu_id.is_some() => {
+            "a buffer for each thread: right, but memory grows with threads; membarrier cannot abort sequences, which needs kernel 5.10 and a sandbox that allows it"
+        }
         _ if turned_off => "a buffer for each thread: right, but memory grows with threads; unset the tunable",
         _ => {
-            "a buffer for each thread: right, but memory grows with threads; needs kernel 4.18, glibc 2.35, and a sandbox that allows rseq"
+            "a buffer for each thread: right, but memory grows with threads; needs kernel 5.10 (its membarrier aborts sequences), glibc 2.35, and a sandbox that allows both"
         }
     };
     let area = registered.map(|area| json!({"size": area.size, "offset": area.offset}));
@@ -169,31 +176,34 @@ fn registered_rseq() -> Option<RseqArea> {
     Some(RseqArea { size, offset, cpu_id })
 }
 
-fn membarrier() -> Finding {
+/// Whether membarrier has PRIVATE_EXPEDITED, and PRIVATE_EXPEDITED_RSEQ.
+fn barriers() -> std::io::Result<(bool, bool)> {
     const QUERY: libc::c_long = 0;
     const PRIVATE_EXPEDITED: libc::c_long = 1 << 3;
     const PRIVATE_EXPEDITED_RSEQ: libc::c_long = 1 << 7;
     // SAFETY: a query takes no memory.
     let commands = unsafe { libc::syscall(libc::SYS_membarrier, QUERY, 0, 0) };
-    let (expedited, with_rseq) = if commands < 0 {
-        (false, false)
-    } else {
-        (commands & PRIVATE_EXPEDITED != 0, commands & PRIVATE_EXPEDITED_RSEQ != 0)
-    };
+    if commands < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok((commands & PRIVATE_EXPEDITED != 0, commands & PRIVATE_EXPEDITED_RSEQ != 0))
+}
+
+fn membarrier() -> Finding {
+    let answer = barriers();
     let yes = |on| if on { "yes" } else { "no" };
-    let found = if commands < 0 {
-        format!("none: {}", std::io::Error::last_os_error())
-    } else {
-        format!("PRIVATE_EXPEDITED {}, PRIVATE_EXPEDITED_RSEQ {}", yes(expedited), yes(with_rseq))
+    let found = match &answer {
+        Err(error) => format!("none: {error}"),
+        Ok((expedited, with_rseq)) => {
+            format!("PRIVATE_EXPEDITED {}, PRIVATE_EXPEDITED_RSEQ {}", yes(*expedited), yes(*with_rseq))
+        }
     };
-    let follows = match (expedited, with_rseq) {
-        (true, true) => "blocking regions cost no fence, and other CPUs' buffers can be closed from here",
-        (true, false) => {
-            "blocking regions cost no fence; other CPUs' buffers cannot be closed from here: a buffer for each thread"
-        }
-        _ => {
-            "blocking regions pay a fence, and other CPUs' buffers cannot be closed from here: a buffer for each thread"
-        }
+    let (expedited, with_rseq) = answer.unwrap_or((false, false));
+    // Blocking regions pass a full fence in any case; only buffers depend on this.
+    let follows = if with_rseq {
+        "a stop can close other CPUs' buffers: sequences can be used where there is rseq"
+    } else {
+        "a stop cannot close other CPUs' buffers: a buffer for each thread; needs kernel 5.10"
     };
     finding("membarrier", found, follows, json!({"private_expedited": expedited, "private_expedited_rseq": with_rseq}))
 }
@@ -318,8 +328,9 @@ fn huge_pages() -> Finding {
     // The choice in force is in brackets.
     let mode = text.split(['[', ']']).nth(1).unwrap_or("not available").to_owned();
     let follows = match mode.as_str() {
-        "always" => "large heaps get huge pages by themselves; resident memory is rounded up to 2 MiB pieces",
-        "madvise" => "only memory that asks for huge pages gets them",
+        "always" | "madvise" => {
+            "the heap asks for huge pages (MADV_HUGEPAGE) and gets them; resident memory comes in pieces of 2 MiB"
+        }
         _ => "every page is 4 KiB: more address translation in large heaps",
     };
     finding("huge_pages", mode.clone(), follows, json!(mode))
@@ -361,9 +372,11 @@ fn control_group() -> Finding {
     };
     let follows = match (limits.memory_bytes, limits.cpus) {
         (None, None) => "the machine's memory and CPUs are the limits",
-        (Some(_), None) => "a heap near the limit collects more often instead of growing",
+        (Some(_), None) => "the heap does not look at the memory limit: set GC_MAXIMUM_HEAP_SIZE below it",
         (None, Some(_)) => "no more markers than the quota pays for",
-        (Some(_), Some(_)) => "a heap near the limit collects more often, and no more markers than the quota pays for",
+        (Some(_), Some(_)) => {
+            "the heap does not look at the memory limit: set GC_MAXIMUM_HEAP_SIZE below it; no more markers than the quota pays for"
+        }
     };
     finding(
         "cgroup",
@@ -382,11 +395,15 @@ fn cpus() -> Finding {
         let failed = libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), set.as_mut_ptr()) != 0;
         if failed { None } else { Some(libc::CPU_COUNT(&set.assume_init()) as usize) }
     };
+    let markers = allowed.map(|allowed| {
+        let quota = cgroup::limits().cpus.map_or(allowed, |cpus| cpus.ceil() as usize);
+        most_markers(CrewFacts { usable_cpus: quota.min(allowed), asked: None, traced: Bytes::ZERO })
+    });
     let shown = |count: Option<usize>| count.map_or("?".to_owned(), |count| count.to_string());
     finding(
         "cpus",
         format!("{} possible, {} online, {} allowed to us", shown(possible), shown(online), shown(allowed)),
-        format!("tables for {} CPUs, filled in as they are used; at most {} markers", shown(possible), shown(allowed)),
+        format!("tables for {} CPUs, filled in as they are used; at most {} markers", shown(possible), shown(markers)),
         json!({"possible": possible, "online": online, "allowed": allowed}),
     )
 }

@@ -113,7 +113,7 @@ pub struct ProcessSummary {
     pub allocated: Bytes,
     /// Live at the last cycle.
     pub live: Bytes,
-    /// The heap at the last cycle, or at the end where there was no cycle.
+    /// The heap at the last cycle, or at the process's exit where there was no cycle.
     pub heap: Bytes,
     /// Taken back unused from buffers, over all cycles.
     pub buffer_waste: Bytes,
@@ -282,7 +282,8 @@ impl Process {
         let Some(reader) = self.reader.take() else { return };
         let sums = &mut self.sums;
         let counter = |counter| Bytes(reader.counter(counter) as usize);
-        // The counters also know what came after the last cycle; an older writer may not keep them.
+        // A process brings its counters up to date at each cycle and when it exits, so they know what came after the last
+        // cycle. One that ended without its exit handlers (a signal, _exit) has only the cycles' figures.
         sums.allocated = sums.allocated.max(counter(Counter::AllocatedBytes));
         sums.buffer_waste = sums.buffer_waste.max(counter(Counter::BufferWasteBytes));
         sums.returned = sums.returned.max(counter(Counter::ReturnedBytesTotal));

@@ -16,11 +16,11 @@ pub enum Cause {
     Explicit = 1,
     /// A test mode collects at every Nth refill.
     Stress = 2,
-    /// The heap reached its maximum size.
+    /// The heap could not grow: because of its maximum size, or because the kernel gave no memory.
     MaxHeap = 3,
-    /// The heap would otherwise have grown, or the kernel gave no more memory.
+    /// Reserved: the heap would otherwise have grown. No writer uses it yet.
     Expand = 4,
-    /// The program is about to end.
+    /// Reserved: the program is about to end. No writer uses it yet.
     Shutdown = 5,
 }
 
@@ -59,7 +59,8 @@ pub struct CycleRecord {
     pub start: Nanos,
     /// From the request until every thread had stopped.
     pub time_to_stop: Nanos,
-    /// From the first root until no work was left.
+    /// From the last answer until everything is decided: buffers are retired, roots and objects marked, links cleared,
+    /// finalizers queued and what they need marked.
     pub mark: Nanos,
     /// From the request until the threads were resumed: what a running thread sees.
     pub pause: Nanos,
@@ -69,7 +70,7 @@ pub struct CycleRecord {
     pub threads: u32,
     /// Threads that were in a blocking region and were left alone.
     pub threads_blocked: u32,
-    /// Stacks, registers, data segments and registered ranges that were scanned.
+    /// Stacks, data segments, thread-local storage and registered ranges that were scanned.
     pub roots: Bytes,
     /// Found live.
     pub live: Bytes,

@@ -158,9 +158,20 @@ fn wait_for_cycle() {
     }
     let seen = AGAIN.current();
     if CYCLE.is_locked() && REGISTRY.current().is_some() {
+        // A client's handler that ran in here would allocate as a blocked thread, which the collector takes for stopped.
+        // The stop signal stays open: the region's end answers it.
+        let mask = all_but_stop().set();
         // SAFETY: the callback touches no heap.
         unsafe { blocking::blocking(wait, core::ptr::without_provenance_mut(seen as usize)) };
+        mask.set();
     }
+}
+
+/// Every signal but the stop signal and those of faults.
+fn all_but_stop() -> Mask {
+    let mut mask = Mask::all_but_faults();
+    mask.remove(stop::signal());
+    mask
 }
 
 /// In the stress mode, collects at every n-th refill.
@@ -270,8 +281,14 @@ fn run(request: Request) -> bool {
     let entry = Gate::enter();
     // Creating a thread takes the loader's locks in another order than a walk over its list, so helpers come first.
     let markers = {
-        let _guard = PREPARE.lock();
-        CREW.prepare(markers_for(crew_facts()))
+        // A client's handler that allocates must not come back here for the lock. The stop signal stays open: creating a
+        // thread takes malloc's lock, which a thread that is stopped may hold. The helper inherits the mask.
+        let mask = all_but_stop().set();
+        let guard = PREPARE.lock();
+        let markers = CREW.prepare(markers_for(crew_facts()));
+        drop(guard);
+        mask.set();
+        markers
     };
     if markers == 0 {
         larder_sys::die!("cannot map a mark stack: out of memory");

@@ -191,7 +191,17 @@ impl Heap {
 
     /// Takes `n` blocks out of the pool.
     pub fn take_blocks(&self, n: Blocks) -> Option<Run> {
-        self.pool.take(&self.space, n)
+        self.within_maximum(self.pool.take(&self.space, n)?)
+    }
+
+    /// The run, or `None` (and it is back in the pool) where it makes the heap larger than its maximum: memory that was
+    /// given back to the kernel costs again.
+    pub fn within_maximum(&self, run: Run) -> Option<Run> {
+        if self.may_grow(Blocks(0)) {
+            return Some(run);
+        }
+        self.pool.give(&self.space, run);
+        None
     }
 
     /// Takes `n` blocks that were never used, if the maximum allows.

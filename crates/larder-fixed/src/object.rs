@@ -4,11 +4,14 @@ use core::sync::atomic::Ordering;
 
 use larder_blocks::State;
 use larder_blocks::space::Place;
+use larder_threads::defer;
 
 use crate::heap::HEAP;
 
 /// Whether the object there is allocated.
 pub(crate) fn is_allocated(place: &Place) -> bool {
+    // A cycle between reading the mark and reading the epochs would make a live object look free.
+    let _deferral = defer::enter();
     // SAFETY: a place is a cell of its block.
     let mark = unsafe { place.block.mark(place.cell) }.load(Ordering::Relaxed);
     let (old, new) = crate::cycle::epochs();

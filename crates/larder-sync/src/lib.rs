@@ -2,7 +2,7 @@
 //!
 //! Every module here is a protocol between threads and nothing else: no policy, no heap, no thread registry.
 //!
-//! - [`atomic`]: the only place from which the project imports atomics, so that loom can replace them.
+//! - [`atomic`]: atomics that loom can replace; all protocols of this crate use them, and have models.
 //! - [`lock`]: a mutex of four bytes.
 //! - [`parker`]: one word to sleep on.
 //! - [`worklist`]: the public part of a marker's work list, from which other markers steal.

@@ -32,7 +32,7 @@ pub struct Crew {
     deques: [Deque; MAX_MARKERS],
     owns: [UnsafeCell<Own>; MAX_MARKERS],
     termination: Termination,
-    /// Helper threads that exist; they are markers 1..=helpers. Sync: the collection lock.
+    /// Helper threads that exist; they are markers 1..=helpers. Sync: one caller of `prepare` at a time.
     helpers: AtomicUsize,
     /// Rings for every round; helpers sleep on it.
     bell: Event,
@@ -96,8 +96,8 @@ impl Crew {
         Ok(())
     }
 
-    /// Sees to it that there can be `markers` markers; returns how many there can be. Creates threads: not in a pause.
-    /// The caller holds the collection lock.
+    /// Sees to it that there can be `markers` markers; returns how many there can be. Creates threads: not in a pause, and
+    /// not while the loader's list is held. One caller at a time, with client signals blocked.
     pub fn prepare(&self, markers: usize) -> usize {
         if self.set_up(0).is_err() {
             return 0;
@@ -285,6 +285,7 @@ impl Crew {
 }
 
 extern "C" fn helper_main(me: *mut c_void) -> *mut c_void {
+    Mask::all_but_faults().set();
     // SAFETY: the name is a C string of fewer than 16 bytes.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"larder-marker".as_ptr()) };
     loop {
@@ -295,11 +296,10 @@ extern "C" fn helper_main(me: *mut c_void) -> *mut c_void {
     }
 }
 
-/// Creates helper `me`, which blocks every signal so that no client handler ever runs on it.
+/// Creates helper `me`. The caller blocks every signal that has a client's handler, and the helper inherits that.
 fn start_helper(me: usize) -> bool {
-    let old = Mask::all_but_faults().set();
     // SAFETY: attributes are initialised and destroyed here; the routine and its argument match.
-    let ok = unsafe {
+    unsafe {
         let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
         libc::pthread_attr_init(&mut attributes);
         libc::pthread_attr_setstacksize(&mut attributes, HELPER_STACK);
@@ -308,7 +308,5 @@ fn start_helper(me: usize) -> bool {
         let r = libc::pthread_create(&mut handle, &attributes, helper_main, core::ptr::without_provenance_mut(me));
         libc::pthread_attr_destroy(&mut attributes);
         r == 0
-    };
-    old.set();
-    ok
+    }
 }
