@@ -124,18 +124,27 @@ pub unsafe fn allocate_many(kind: usize, bytes: usize) -> *mut u8 {
         // SAFETY: the caller's promise.
         return unsafe { allocate(kind, bytes) };
     }
-    let cell = CLASSES[class_of(bytes)].cell as usize;
-    let mut head: *mut u8 = ptr::null_mut();
-    for _ in 0..(PAGE / cell).max(1) {
-        // SAFETY: the caller's promise. The list is on this stack until it is returned.
-        let at = unsafe { allocate(kind, bytes) };
-        if at.is_null() {
+    let wanted = (PAGE / CLASSES[class_of(bytes)].cell as usize).max(1);
+    // Pointer-free objects do not keep one another alive, and a cycle may come between two allocations: until the list is
+    // complete, this frame keeps them all.
+    let mut cells = [ptr::null_mut::<u8>(); PAGE / 16];
+    let mut made = 0;
+    while made < wanted {
+        // SAFETY: the caller's promise.
+        cells[made] = unsafe { allocate(kind, bytes) };
+        if cells[made].is_null() {
             break;
         }
+        made += 1;
+    }
+    core::hint::black_box(&mut cells);
+    let mut head: *mut u8 = ptr::null_mut();
+    for &at in &cells[..made] {
         // SAFETY: a fresh object holds at least one word.
         unsafe { at.cast::<*mut u8>().write(head) };
         head = at;
     }
+    core::hint::black_box(&cells);
     head
 }
 

@@ -170,21 +170,44 @@ pub unsafe fn replace(ground: &Ground, slot: usize, expected: [usize; 2], new: [
 }
 
 /// Takes `bytes` from a buffer that belongs to the calling thread: the same as [`bump`] where sequences are not
-/// available. `xadd` (one instruction, so no signal handler can come between) commits first and is checked after; a
-/// frontier beyond the limit means that nothing was taken. A stop between the two closes the slot, so the check fails
-/// and the cell stays with its block.
+/// available.
+///
+/// The commit is one `cmpxchg16b` on the whole pair: a signal handler that took a cell, filled the buffer again, or
+/// stopped the thread so that the collector closed it, has changed the pair, and the reading starts over. (An addition to
+/// the frontier alone, checked against the limit after, could pair an old frontier with a new limit.)
 ///
 /// # Safety
 /// `slot` is used by the calling thread and its signal handlers only, or by the collector while it is stopped.
 #[inline(always)]
 pub unsafe fn bump_own(slot: &Slot, bytes: usize) -> usize {
-    let mut frontier = bytes;
-    // SAFETY: one instruction on a word that the caller owns.
-    unsafe {
-        asm!("xadd qword ptr [{at}], {v}", at = in(reg) slot.frontier.as_ptr(), v = inout(reg) frontier, options(nostack));
+    loop {
+        // Relaxed: own thread, or ordered by the stop.
+        let seen = [slot.frontier.load(Ordering::Relaxed), slot.limit.load(Ordering::Relaxed)];
+        let next = seen[0].wrapping_add(bytes);
+        if next > seen[1] {
+            return 0;
+        }
+        let done: u8;
+        // SAFETY: one instruction on a pair that the caller owns, aligned because slots are; rbx is put back.
+        unsafe {
+            asm!(
+                "xchg rbx, rsi",
+                "cmpxchg16b xmmword ptr [rdi]",
+                "sete r8b",
+                "xchg rbx, rsi",
+                in("rdi") slot,
+                inout("rsi") next => _,
+                in("rcx") seen[1],
+                inout("rax") seen[0] => _,
+                inout("rdx") seen[1] => _,
+                out("r8b") done,
+                options(nostack),
+            );
+        }
+        if done != 0 {
+            return seen[0];
+        }
     }
-    // Relaxed: own thread, or ordered by the stop.
-    if frontier + bytes <= slot.limit.load(Ordering::Relaxed) { frontier } else { 0 }
 }
 
 /// Fills a slot that belongs to the calling thread. A handler that comes between sees a closed slot.
