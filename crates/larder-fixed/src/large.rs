@@ -143,8 +143,8 @@ fn publish(run: Run, kind: usize, size: usize) -> *mut u8 {
 /// Frees a large object explicitly.
 pub(crate) fn free(b: &'static Block) {
     let index = HEAP.space.index_of(b);
-    if defer::is_deferring() {
-        // The interrupted code may hold the lock: the next cycle finds it.
+    if defer::is_deferring() || b.previous.get() == refill::ORPHAN {
+        // The interrupted code may hold the lock, or the object is in no list yet: the next cycle finds it.
         // SAFETY: the first mark byte.
         unsafe { b.mark(0) }.store(0, Ordering::Relaxed);
         return;

@@ -39,7 +39,7 @@ const LONGEST_RUN: usize = 16 * 1024;
 /// Runs that a list keeps aside because their buffer was filled by somebody else meanwhile.
 const SIDELINE: usize = 4;
 /// `previous` of a block that was taken in a signal handler and is in no list yet.
-const ORPHAN: u32 = NONE - 1;
+pub(crate) const ORPHAN: u32 = NONE - 1;
 /// `previous` of the first block of a list.
 const FIRST: u32 = NONE;
 
@@ -463,6 +463,8 @@ pub(crate) fn nested(kind: usize, class: usize) -> *mut u8 {
     let c = &CLASSES[class];
     let Some(run) = HEAP.grow(Blocks(c.blocks as usize)) else { return ptr::null_mut() };
     let epoch = HEAP.epoch();
+    // Before the block can be seen: no census may take it for an empty one of a list.
+    block(run.first as u32).previous.set(ORPHAN);
     let b = format(run, class, kind);
     b.swept.set(epoch);
     claim(b, 0, 1, epoch);

@@ -36,6 +36,8 @@ pub struct Plan {
     pub finalizers: bool,
     /// Markers, or as many as the heap thinks right.
     pub markers: Option<usize>,
+    /// Called by each thread before its first and after its last operation.
+    pub around: [fn(); 2],
 }
 
 impl Plan {
@@ -49,12 +51,21 @@ impl Plan {
             all_interior_pointers: true,
             finalizers: true,
             markers: None,
+            around: [|| {}; 2],
         }
     }
 }
 
 /// Runs the plan in this process, which has no heap yet. What is wrong stops the process, or panics.
 pub fn run(plan: &Plan) {
+    prepare(plan);
+    work(plan);
+    assert!(cycle::collect());
+    assert!(verifier::cycles() > 0 && verifier::cycles() == cycle::number());
+}
+
+/// Makes a heap as the plan wants it, and has every cycle verified.
+pub fn prepare(plan: &Plan) {
     eprintln!("{plan:?}; repeat with LARDER_SEED={}", plan.seed);
     init(&Options {
         collect_every: plan.collect_every,
@@ -63,20 +74,19 @@ pub fn run(plan: &Plan) {
         ..Options::default()
     });
     verifier::watch(if plan.finalizers { Rules::WITH_FINALIZERS } else { Rules::EXACT });
-    work(plan);
-    assert!(cycle::collect());
-    assert!(verifier::cycles() > 0 && verifier::cycles() == cycle::number());
 }
 
 /// The work of a plan, in a heap that exists.
 pub fn work(plan: &Plan) {
     let inner = plan.clone();
     crowd::all(plan.threads, move |i| {
+        inner.around[0]();
         let mut fuzzer = Fuzzer::new(plan_seed(&inner, i), inner.finalizers);
         for _ in 0..inner.steps {
             fuzzer.step();
         }
         fuzzer.finish();
+        inner.around[1]();
     });
     MAIL.iter().for_each(|m| drop(m.lock().unwrap().take()));
     MAIL_ROOTS.iter().for_each(|w| w.store(0, Ordering::Release));

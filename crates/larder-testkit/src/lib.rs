@@ -8,7 +8,9 @@ use std::process::{Command, ExitStatus};
 
 pub mod crowd;
 pub mod fuzz;
+pub mod handler;
 pub mod pattern;
+pub mod stop;
 pub mod table;
 pub mod verifier;
 

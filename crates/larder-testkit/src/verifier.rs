@@ -131,7 +131,6 @@ pub fn add_roots(low: usize, high: usize) {
 
 /// Takes a range back that was given to [`add_roots`].
 pub fn remove_roots(low: usize, high: usize) {
-    roots::remove(low, high);
     larder_fixed::lock::with(|| {
         // SAFETY: under the allocation lock, see `Guarded`.
         let v = unsafe { &mut *VERIFIER.0.get() };
@@ -141,6 +140,8 @@ pub fn remove_roots(low: usize, high: usize) {
         ranges[at] = ranges[v.used - 1];
         v.used -= 1;
     });
+    // After: what the verifier knows of, the heap must know of.
+    roots::remove(low, high);
 }
 
 /// Finds the heap's space as a debugger would: in the program's data, by what its own functions say about it.
@@ -289,10 +290,16 @@ impl Walk<'_> {
                 }
             }
             _ if allocated.is_some() => {
-                die!("verifier: {word:#x} is in no cell, but the heap finds an object at {:#x}", allocated.unwrap_or(0));
+                die!(
+                    "verifier: {word:#x} is in no cell, but the heap finds an object at {:#x}",
+                    allocated.unwrap_or(0)
+                );
             }
             _ if holder != 0 && self.v.rules.nothing_dangles => {
-                die!("verifier: the object {holder:#x} refers to {word:#x}, which is free (cycle {})", cycle::number() + 1);
+                die!(
+                    "verifier: the object {holder:#x} refers to {word:#x}, which is free (cycle {})",
+                    cycle::number() + 1
+                );
             }
             _ => {}
         }
@@ -345,7 +352,8 @@ impl Walk<'_> {
         });
         for index in 0..self.blocks {
             let b = self.block(index);
-            if matches!(b.state(), BlockState::Small | BlockState::Large) && kind::uncollectable(b.kind.get() as usize) {
+            if matches!(b.state(), BlockState::Small | BlockState::Large) && kind::uncollectable(b.kind.get() as usize)
+            {
                 for cell in 0..b.cells.get() as usize {
                     let base = self.low + index * BLOCK.0 + cell * b.cell.get() as usize;
                     if object::base(base).is_some() {
@@ -472,7 +480,9 @@ impl Walk<'_> {
             let state = b.state();
             let length = match state {
                 BlockState::Untouched => 1,
-                BlockState::Tail => die!("verifier: block {index} is the tail of block {}, which is shorter", b.head.get()),
+                BlockState::Tail => {
+                    die!("verifier: block {index} is the tail of block {}, which is shorter", b.head.get())
+                }
                 _ => (b.blocks.get() as usize).max(1),
             };
             if index + length > self.blocks {
@@ -578,7 +588,16 @@ impl Walk<'_> {
             return;
         }
         if chain.heads != 1 {
-            die!("verifier: {} blocks of one list, block {} among them, have {} heads", chain.blocks, chain.some, chain.heads);
+            let b = self.block(chain.some);
+            die!(
+                "verifier: {} {:?} blocks of class {}, kind {} are one list, but have {} heads, the last block {}",
+                chain.blocks,
+                b.state(),
+                b.class.get(),
+                b.kind.get(),
+                chain.heads,
+                chain.head
+            );
         }
         let (mut at, mut before, mut n) = (chain.head, NONE, 0);
         while at != NONE {

@@ -1,0 +1,123 @@
+//! What the heap says about addresses and objects, while cycles come between.
+
+use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use larder_fixed::options::Options;
+use larder_fixed::{allocate, allocate_many, cycle, free, init, kind, object};
+use larder_testkit::crowd;
+use larder_testkit::table::Words;
+use larder_testkit::verifier::{self, Rules};
+use larder_testkit::{dies_in_child, in_child};
+
+/// Runs `body` in a registered thread while another one collects, `cycles` times.
+fn while_cycles_go_on(cycles: u64, body: impl Fn() + Send + 'static) {
+    let over = Arc::new(AtomicBool::new(false));
+    let seen = over.clone();
+    let worker = crowd::spawn(move || {
+        while !seen.load(Ordering::Relaxed) {
+            body();
+        }
+    });
+    for _ in 0..cycles {
+        assert!(cycle::collect());
+        larder_sys::thread::yield_now();
+    }
+    over.store(true, Ordering::Relaxed);
+    worker.join();
+}
+
+/// The answer takes several loads; the thread may be stopped between any two of them, for a whole cycle.
+#[test]
+fn an_object_is_allocated_across_a_stop() {
+    in_child("an_object_is_allocated_across_a_stop", &[], || {
+        init(&Options::default());
+        let roots = Words::roots(1);
+        // SAFETY: in a root at once.
+        roots.set(0, unsafe { allocate(kind::NORMAL, 100) }.expose_provenance());
+        while_cycles_go_on(1500, move || {
+            for _ in 0..1000 {
+                let at = roots.get(0);
+                assert_eq!(object::base(at + 50), Some(at), "in cycle {}", cycle::number());
+            }
+        });
+    });
+}
+
+#[test]
+fn a_second_free_stops_the_process() {
+    dies_in_child("a_second_free_stops_the_process", &[], "GC_free", || {
+        init(&Options::default());
+        // SAFETY: that it is freed twice is the test.
+        unsafe {
+            let at = allocate(kind::NORMAL, 100);
+            free(at);
+            free(at);
+        }
+    });
+}
+
+#[test]
+fn freeing_the_middle_of_an_object_stops_the_process() {
+    dies_in_child("freeing_the_middle_of_an_object_stops_the_process", &[], "not the address of an object", || {
+        init(&Options::default());
+        // SAFETY: that it is no base is the test.
+        unsafe { free(allocate(kind::NORMAL, 100).add(16)) };
+    });
+}
+
+/// Objects that hold no pointers do not keep each other, so a cycle in the middle of making the list must not find them
+/// in the list only.
+#[test]
+fn many_pointer_free_objects_survive_a_cycle_in_the_middle() {
+    in_child("many_pointer_free_objects_survive_a_cycle_in_the_middle", &[], || {
+        init(&Options { collect_every: Some(1), ..Options::default() });
+        verifier::watch(Rules::EXACT);
+        for _ in 0..400 {
+            // SAFETY: looked at before anything else is allocated.
+            let mut at = unsafe { allocate_many(kind::POINTER_FREE, 30) };
+            let mut count = 0;
+            while !at.is_null() {
+                assert_eq!(object::base(at.addr()), Some(at.addr()), "object {count} of the list");
+                count += 1;
+                // SAFETY: the first word is the link to the next.
+                at = unsafe { at.cast::<*mut u8>().read() };
+            }
+            // 30 bytes and one for the pointer past the end take cells of 32.
+            assert_eq!(count, 4096 / 32);
+        }
+        assert!(cycle::number() > 40, "{} cycles", cycle::number());
+    });
+}
+
+/// A cell that is freed explicitly is handed out again once, and only when it was freed.
+#[test]
+fn freed_cells_come_back_once() {
+    in_child("freed_cells_come_back_once", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::EXACT);
+        let n = 4000;
+        let roots = Words::roots(n);
+        for round in 0..6 {
+            for i in 0..n {
+                // SAFETY: in a root at once.
+                roots.set(i, unsafe { allocate(kind::NORMAL, 56) }.expose_provenance());
+            }
+            let mut all: Vec<_> = (0..n).map(|i| roots.get(i)).collect();
+            all.sort_unstable();
+            all.dedup();
+            assert_eq!(all.len(), n, "a cell was handed out twice in round {round}");
+            if round % 2 == 0 {
+                assert!(cycle::collect());
+            }
+            for i in 0..n {
+                let at = ptr::with_exposed_provenance_mut(roots.get(i));
+                roots.set(i, 0);
+                // SAFETY: nothing refers to it any more.
+                unsafe { free(at) };
+            }
+        }
+        assert!(cycle::collect());
+    });
+}
