@@ -323,7 +323,7 @@ impl Fuzzer {
         // SAFETY: an own field; volatile, so that it is really in memory.
         unsafe { ptr::from_mut(&mut self.newest).write_volatile(at.expose_provenance()) };
         let size = if displaced { requested } else { object::size(at.addr()) };
-        assert!(size >= requested && at.addr() % 16 == 0, "{at:p}: {size} bytes for {requested}");
+        assert!(size >= requested && at.addr().is_multiple_of(16), "{at:p}: {size} bytes for {requested}");
         if !displaced {
             assert_eq!(object::base(at.addr()), Some(at.addr()), "a fresh object is allocated");
             assert_eq!(object::kind_of(at.addr()), kind);
@@ -399,8 +399,8 @@ impl Fuzzer {
                 work.extend(self.node(n).links.iter().flatten());
             }
         }
-        for n in 0..self.nodes.len() {
-            if reached[n] {
+        for (n, reached) in reached.into_iter().enumerate() {
+            if reached {
                 self.check(n);
             } else if let Some(gone) = self.nodes[n].take()
                 && let Some(w) = gone.weak
@@ -443,7 +443,7 @@ impl Fuzzer {
         if let Some((_, n)) = self.random_rooted() {
             self.check(n);
         }
-        if self.step % 64 == 0 {
+        if self.step.is_multiple_of(64) {
             self.check_all();
         }
     }

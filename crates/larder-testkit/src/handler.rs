@@ -46,7 +46,7 @@ fn exchange(bytes: usize) {
         // SAFETY: the object was kept by the slot, and is on this stack now; nobody else knows it.
         unsafe {
             pattern::check(at, 8, object::size(old), at.cast::<u64>().read() & !TAG);
-            if n % 3 == 0 {
+            if n.is_multiple_of(3) {
                 free(at);
             }
         }

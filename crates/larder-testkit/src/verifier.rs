@@ -278,6 +278,8 @@ impl Walk<'_> {
             return;
         }
         let allocated = object::base(word);
+        // Whether the object was reached before must not decide which arm this is.
+        #[allow(clippy::collapsible_match)]
         match spot {
             Some(spot) if allocated == Some(spot.base) => {
                 if self.reach(spot.base) {

@@ -64,11 +64,7 @@ extern "C" fn worker(seed: *mut core::ffi::c_void) -> *mut core::ffi::c_void {
 #[test]
 fn trees_survive_collections_in_many_threads() {
     in_child("trees_survive_collections_in_many_threads", &[], || {
-        init(&Options {
-            collect_every: std::env::var("E").map_or(Some(50), |m| m.parse().ok()),
-            markers: std::env::var("M").ok().map(|m| m.parse().unwrap()),
-            ..Options::default()
-        });
+        init(&Options { collect_every: Some(50), ..Options::default() });
         let mut handles = vec![];
         for i in 1..=64usize {
             let mut h = 0;

@@ -1,0 +1,170 @@
+//! How much memory the heap takes: at its limit, and after phases of different objects.
+
+use core::ptr;
+
+use larder_fixed::options::Options;
+use larder_fixed::{allocate, cycle, free, init, kind, object, stats};
+use larder_testkit::table::Words;
+use larder_testkit::verifier::{self, Rules};
+use larder_testkit::{Random, crowd, in_child, pattern};
+use larder_units::{BLOCK, Bytes};
+
+/// Fills a table with objects of `size(i)` bytes until it is full or memory is exhausted; returns how many there are.
+fn fill(table: Words, size: impl Fn(usize) -> usize) -> usize {
+    for i in 0..table.count() {
+        // SAFETY: in a root at once.
+        let at = unsafe { allocate(kind::NORMAL, size(i)) };
+        if at.is_null() {
+            return i;
+        }
+        // SAFETY: a fresh object.
+        unsafe { pattern::fill(at, 0, size(i), table.start() as u64 + i as u64) };
+        table.set(i, at.expose_provenance());
+    }
+    table.count()
+}
+
+fn check(table: Words, n: usize, size: impl Fn(usize) -> usize) {
+    for i in 0..n {
+        let at = table.get(i);
+        assert_eq!(object::base(at), Some(at));
+        // SAFETY: kept by the table.
+        unsafe { pattern::check(ptr::with_exposed_provenance(at), 0, size(i), table.start() as u64 + i as u64) };
+    }
+}
+
+const MAX: usize = 24 << 20;
+
+#[test]
+fn at_its_limit_the_heap_says_so_and_loses_nothing() {
+    in_child("at_its_limit_the_heap_says_so_and_loses_nothing", &[], || {
+        init(&Options { max_heap: Bytes(MAX), ..Options::default() });
+        verifier::watch(Rules::EXACT);
+        let table = Words::roots(1 << 20);
+        for size in [24, 1000, 9000, 100_000, 60] {
+            let got = fill(table, |_| size);
+            let cycles = cycle::number();
+            assert!(got * size > MAX * 6 / 10, "only {got} objects of {size} bytes fit into {MAX} bytes");
+            assert!(got < table.count() && stats::snapshot().heap <= MAX, "{:?}", stats::snapshot());
+            check(table, got, |_| size);
+            // It goes on saying so, after trying.
+            // SAFETY: null.
+            assert!(unsafe { allocate(kind::NORMAL, 4 << 20) }.is_null());
+            assert!(cycle::number() > cycles);
+            // Free some, and as many fit again.
+            for i in 0..got / 2 {
+                let at = ptr::with_exposed_provenance_mut(table.get(i));
+                table.set(i, 0);
+                // SAFETY: nothing refers to it.
+                unsafe { free(at) };
+            }
+            for i in 0..got / 4 {
+                // SAFETY: in a root at once.
+                let at = unsafe { allocate(kind::NORMAL, size) };
+                assert!(!at.is_null(), "object {i} of {} after {} were freed, {size} bytes each", got / 4, got / 2);
+                // SAFETY: a fresh object.
+                unsafe { pattern::fill(at, 0, size, table.start() as u64 + i as u64) };
+                table.set(i, at.expose_provenance());
+            }
+            check(table, got / 4, |_| size);
+            table.clear();
+        }
+        // SAFETY: impossible sizes are null, not a crash.
+        unsafe {
+            for bytes in [MAX + 1, usize::MAX / 2, usize::MAX - 15, usize::MAX] {
+                assert!(allocate(kind::NORMAL, bytes).is_null(), "{bytes} bytes");
+            }
+        }
+    });
+}
+
+#[test]
+fn sixty_four_threads_at_the_limit_lose_nothing() {
+    in_child("sixty_four_threads_at_the_limit_lose_nothing", &[], || {
+        init(&Options { max_heap: Bytes(MAX), ..Options::default() });
+        verifier::watch(Rules::EXACT);
+        crowd::all(64, |t| {
+            let table = Words::roots(4000);
+            let size = [40, 500, 3000, 50_000][t % 4];
+            for _ in 0..2 {
+                let got = fill(table, |_| size);
+                check(table, got, |_| size);
+                table.clear();
+            }
+        });
+        // Everybody has left, so there is room again.
+        let table = Words::roots(10_000);
+        assert_eq!(fill(table, |_| 1000), 10_000);
+        check(table, 10_000, |_| 1000);
+        assert!(stats::snapshot().heap <= MAX);
+    });
+}
+
+/// Allocates and drops in phases of different sizes. After each, the heap is near what lives; over all, blocks are used
+/// again by other classes.
+#[test]
+fn memory_is_used_again_and_given_back() {
+    in_child("memory_is_used_again_and_given_back", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::EXACT);
+        let survivors = Words::roots(64);
+        let table = Words::roots(1 << 20);
+        let phase = 32 << 20;
+        let mut random = Random::new(3);
+        let mut most = 0;
+        for (n, size) in [48, 3000, 600, 200_000, 15_000, 100, 5_000_000, 24, 8000, 1500].into_iter().enumerate() {
+            fill_some(table, phase / size, size);
+            // A few live on, so that some blocks stay.
+            let i = random.below(phase / size);
+            survivors.set(n, table.get(i));
+            table.clear();
+            assert!(cycle::collect_and_unmap());
+            let s = stats::snapshot();
+            let (objects, live) = verifier::reached();
+            // Each survivor may hold a block of up to 16.
+            let needed = live + objects * 16 * BLOCK.0;
+            assert!(s.heap <= needed + (1 << 20), "{} bytes for {live} live ones in {objects} objects: {s:?}", s.heap);
+            // All address space that was ever used.
+            let used = s.heap + s.unmapped;
+            if n == 0 {
+                most = used;
+            }
+            assert!(used < 2 * most + phase, "phase {n}: {used} bytes were used, {most} in the first");
+        }
+    });
+}
+
+fn fill_some(table: Words, n: usize, size: usize) {
+    for i in 0..n {
+        // SAFETY: in a root at once.
+        let at = unsafe { allocate(kind::POINTER_FREE, size) };
+        assert!(!at.is_null());
+        table.set(i, at.expose_provenance());
+    }
+}
+
+/// With a steady amount of live data, the heap stays bounded however long the program runs.
+#[test]
+fn a_steady_program_does_not_grow() {
+    in_child("a_steady_program_does_not_grow", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::EXACT);
+        let table = Words::roots(4000);
+        let mut random = Random::new(9);
+        let mut sizes = vec![];
+        for round in 0..12 {
+            for _ in 0..30_000 {
+                let bytes = [24, 60, 200, 1000, 5000, 40_000][random.below(60).min(5)];
+                // SAFETY: in a root at once.
+                let at = unsafe { allocate(kind::POINTER_FREE, bytes) };
+                table.set(random.below(table.count()), at.expose_provenance());
+            }
+            if round >= 3 {
+                sizes.push(stats::snapshot().heap);
+            }
+        }
+        let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
+        assert!(most - least <= least / 4, "{sizes:?}");
+        assert!(cycle::number() > 5);
+    });
+}
