@@ -183,7 +183,7 @@ int GC_expand_hp(size_t bytes);
 /* The heap never grows beyond `bytes`; 0 is no limit.   threads: any; collector: no; handler: no */
 void GC_set_max_heap_size(GC_word bytes);
 
-/* Trades memory for time: a cycle starts when about 2 * (live data + roots) / divisor was allocated since the last one, and up to 8 MiB more, of
+/* Trades memory for time: a cycle starts when about 1.7 * (live data + roots) / divisor was allocated since the last one, and up to 6 MiB more, of
  * which large heaps get less. Default 3; a larger number collects more often.   threads: any; collector: no; handler: no */
 void GC_set_free_space_divisor(GC_word divisor);
 GC_word GC_get_free_space_divisor(void);
