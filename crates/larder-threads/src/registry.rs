@@ -121,6 +121,13 @@ impl RegistryGuard<'_> {
         }
         link.store(thread.next.load(Ordering::Relaxed), Ordering::Relaxed);
         thread.set_state(ThreadState::Free);
+        let buffers = thread.buffers();
+        if !buffers.is_null() {
+            // A thread that ends closes its buffers itself, but one that a fork left behind did not: the next owner of the
+            // slab must not hand out what a cycle has freed meanwhile.
+            // SAFETY: the slab belongs to the record, and no thread uses it any more.
+            unsafe { ptr::write_bytes(buffers, 0, registry.buffer_bytes.load(Ordering::Relaxed)) };
+        }
         thread.result.store(0, Ordering::Relaxed);
         thread.argument.store(0, Ordering::Relaxed);
         thread.next.store(registry.free.load(Ordering::Relaxed), Ordering::Relaxed);
