@@ -141,13 +141,13 @@ fn a_child_collects_and_the_parent_goes_on() {
 
 #[test]
 fn a_child_of_a_busy_process_works() {
-    in_child("a_child_of_a_busy_process_works", &[], || fork_among_busy_threads(40));
+    in_child("a_child_of_a_busy_process_works", &[], || fork_among_busy_threads(24));
 }
 
 #[test]
 fn a_child_of_a_busy_process_works_without_sequences() {
     in_child("a_child_of_a_busy_process_works_without_sequences", &[WITHOUT_SEQUENCES], || {
-        fork_among_busy_threads(30);
+        fork_among_busy_threads(20);
         assert!(stats::by_thread());
     });
 }
