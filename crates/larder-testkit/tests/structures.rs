@@ -127,34 +127,39 @@ fn an_array_of_a_million_and_four_markers() {
     wide_array("an_array_of_a_million_and_four_markers", 4, usize::MAX);
 }
 
-/// Objects each of which refers to many others at once: more is found than a small stack holds, in one go.
+/// A chain whose links each refer to more objects that wait on the stack while the chain is followed: the last reference
+/// that is found is followed first. So far more waits than a small stack holds.
 fn overflowing(name: &str, markers: usize) {
     in_child(name, &[], move || {
         CREW.bound_stacks(4096);
         quiet_heap(markers);
         let root = Words::roots(1);
-        let (parents, children) = (60, 20_000);
+        let (links, others) = (20_000, 5);
         crowd::spawn(move || {
-            // SAFETY: in a root at once; every address is inside its object.
+            // SAFETY: every address is inside its object, and each new one is kept by the last.
             unsafe {
-                let top = allocate(kind::NORMAL, parents * 8).cast::<usize>();
-                root.set(0, top.expose_provenance());
-                for p in 0..parents {
-                    let parent = allocate(kind::NORMAL, children * 8).cast::<usize>();
-                    top.add(p).write(parent.expose_provenance());
-                    for c in 0..children {
-                        let child = allocate(kind::NORMAL, 8).cast::<usize>();
-                        parent.add(c).write(child.expose_provenance());
-                        child.write(allocate(kind::NORMAL, 8).expose_provenance());
+                let object = || allocate(kind::NORMAL, 8 * (others + 1)).cast::<usize>();
+                let mut link = object();
+                root.set(0, link.expose_provenance());
+                for _ in 0..links {
+                    for i in 0..others {
+                        let other = object();
+                        link.add(i).write(other.expose_provenance());
+                        other.write(object().expose_provenance());
                     }
+                    let next = object();
+                    link.add(others).write(next.expose_provenance());
+                    link = next;
                 }
             }
         })
         .join();
-        let n = 1 + parents + 2 * parents * children;
-        collect_elsewhere();
-        let (objects, _) = verifier::reached();
-        assert!((n..n + 100).contains(&objects), "{objects} objects, not {n}");
+        let n = 1 + links * (1 + 2 * others);
+        for _ in 0..2 {
+            collect_elsewhere();
+            let (objects, _) = verifier::reached();
+            assert!((n..n + 100).contains(&objects), "{objects} objects, not {n}");
+        }
     });
 }
 
