@@ -295,23 +295,18 @@ pub unsafe fn mark_and_push(object: usize, top: *mut Entry, limit: *mut Entry, _
     }
     let view = View::new(old, new);
     let Some(spot) = view.find(object, Interior::AsConfigured) else { return top };
-    match view.mark(spot) {
-        larder_trace::Marked::Scan { entry, bytes } => {
-            crate::cycle::count_marked(bytes);
-            if top.wrapping_add(1) >= limit {
-                // The object stays marked without having been scanned: the heap is walked once more at the end.
-                crate::cycle::PROC_OVERFLOW.store(true, Ordering::Relaxed);
-                return top;
-            }
-            let top = top.wrapping_add(1);
-            // SAFETY: the caller's promise, and the check above.
-            unsafe { top.write(entry) };
-            top
-        }
-        larder_trace::Marked::Leaf { bytes } => {
-            crate::cycle::count_marked(bytes);
-            top
-        }
-        larder_trace::Marked::Nothing => top,
+    let Some(larder_trace::Marked { bytes, entry }) = view.mark(spot) else { return top };
+    crate::cycle::count_marked(bytes);
+    if entry.descriptor == 0 {
+        return top;
     }
+    if top.wrapping_add(1) >= limit {
+        // The object stays marked without having been scanned: the heap is walked once more at the end.
+        crate::cycle::PROC_OVERFLOW.store(true, Ordering::Relaxed);
+        return top;
+    }
+    let top = top.wrapping_add(1);
+    // SAFETY: the caller's promise, and the check above.
+    unsafe { top.write(entry) };
+    top
 }

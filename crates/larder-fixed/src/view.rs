@@ -1,10 +1,12 @@
 //! The heap as the marker sees it: a copy of what does not change during a cycle.
 
+use core::hint::select_unpredictable;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use larder_blocks::block::{Block, State};
 use larder_blocks::class;
 use larder_blocks::space::BLOCK_SHIFT;
+use larder_trace::window::Range;
 use larder_trace::{Entry, Interior, Marked, Objects};
 
 use crate::heap::HEAP;
@@ -113,8 +115,8 @@ impl Objects for View {
     type Place = Spot;
 
     #[inline(always)]
-    fn is_plausible(self, word: usize) -> bool {
-        word.wrapping_sub(self.base) < self.span
+    fn range(self) -> Range {
+        Range { base: self.base, span: self.span }
     }
 
     #[inline(always)]
@@ -158,18 +160,18 @@ impl Objects for View {
 
     #[inline(always)]
     fn prefetch(self, spot: Spot) {
-        larder_sys::hint::prefetch(core::ptr::from_ref(spot.mark).addr());
-        if spot.block.descriptor.get() != 0 {
-            larder_sys::hint::prefetch(spot.base);
-        }
+        let mark = core::ptr::from_ref(spot.mark).addr();
+        larder_sys::hint::prefetch(mark);
+        // Whether an object will be scanned is hard to foresee: no branch.
+        larder_sys::hint::prefetch(select_unpredictable(spot.block.descriptor.get() != 0, spot.base, mark));
     }
 
     #[inline(always)]
-    fn mark(self, spot: Spot) -> Marked {
+    fn mark(self, spot: Spot) -> Option<Marked> {
         // Relaxed: two markers may both see the old value; then the object is scanned twice, which is harmless. Nothing
         // else is published through the byte.
         if spot.mark.load(Ordering::Relaxed) != self.old {
-            return Marked::Nothing;
+            return None;
         }
         spot.mark.store(self.new, Ordering::Relaxed);
         let descriptor = spot.block.descriptor.get();
@@ -177,18 +179,15 @@ impl Objects for View {
             0 => spot.block.size.get(),
             cell => cell as usize,
         };
-        if descriptor == 0 {
-            Marked::Leaf { bytes }
-        } else {
+        if bytes > LINE {
             // Its first line was asked for when it was found. The object is scanned after those that are found later: time
-            // for its other lines to arrive. The processor's own prefetcher sees longer objects coming.
-            for line in 1..bytes.min(PREFETCHED).div_ceil(LINE) {
-                larder_sys::hint::prefetch(spot.base + line * LINE);
-            }
-            Marked::Scan {
-                bytes,
-                entry: Entry { start: core::ptr::with_exposed_provenance_mut(spot.base), descriptor },
+            // for its other lines to arrive. Asking for the last line again is cheaper than a branch on their number.
+            let last = spot.base + select_unpredictable(descriptor != 0, bytes - 1, 0);
+            for line in 1..PREFETCHED / LINE {
+                larder_sys::hint::prefetch((spot.base + line * LINE).min(last));
             }
         }
+        let start = core::ptr::with_exposed_provenance_mut(spot.base);
+        Some(Marked { bytes, entry: Entry { start, descriptor } })
     }
 }

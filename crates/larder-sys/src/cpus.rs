@@ -36,6 +36,52 @@ pub fn allowed() -> usize {
     set.iter().map(|w| w.count_ones() as usize).sum::<usize>().max(1)
 }
 
+/// Vector instructions that the processor has and the kernel keeps the registers of.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Vector {
+    /// AVX2.
+    pub avx2: bool,
+    /// The first and common part of AVX-512.
+    pub avx512f: bool,
+    /// BMI1 and BMI2: bit manipulation.
+    pub bmi2: bool,
+}
+
+/// Asks the processor. Not fast: a hypervisor may answer.
+#[cfg(target_arch = "x86_64")]
+pub fn vector() -> Vector {
+    use core::arch::x86_64::{__cpuid, __cpuid_count};
+    const OSXSAVE: u32 = 1 << 27;
+    const AVX: u32 = 1 << 28;
+    const BMI1: u32 = 1 << 3;
+    const AVX2: u32 = 1 << 5;
+    const BMI2: u32 = 1 << 8;
+    const AVX512F: u32 = 1 << 16;
+    /// State of the registers that the kernel saves: SSE and AVX.
+    const YMM: u64 = 0b110;
+    /// The same, and the masks and the two upper parts of AVX-512.
+    const ZMM: u64 = 0b1110_0110;
+    if __cpuid(0).eax < 7 {
+        return Vector::default();
+    }
+    let one = __cpuid(1).ecx;
+    if one & OSXSAVE == 0 || one & AVX == 0 {
+        return Vector::default();
+    }
+    let (low, high): (u32, u32);
+    // SAFETY: OSXSAVE says that the instruction exists; it reads one register.
+    unsafe {
+        core::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags));
+    }
+    let saved = u64::from(high) << 32 | u64::from(low);
+    let seven = __cpuid_count(7, 0).ebx;
+    Vector {
+        avx2: saved & YMM == YMM && seven & AVX2 != 0,
+        avx512f: saved & ZMM == ZMM && seven & AVX512F != 0,
+        bmi2: seven & BMI1 != 0 && seven & BMI2 != 0,
+    }
+}
+
 /// CPUs that the cgroup quota pays for, rounded up; `None` where there is no quota. Reads cgroup v2 and v1.
 pub fn quota() -> Option<usize> {
     let mut buffer = [0; 1024];

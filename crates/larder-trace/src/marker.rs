@@ -10,6 +10,7 @@ use larder_sync::worklist::Deque;
 
 use crate::descriptor::{self, Entry, MAX_PROCS, MarkProc};
 use crate::stack::Stack;
+use crate::window::{self, Form, Look, Portable, Range};
 
 /// Whether a word that points into the middle of an object keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,22 +21,13 @@ pub enum Interior {
     Always,
 }
 
-/// What marking an object found.
-pub enum Marked {
-    /// It was marked already, or is no allocated object.
-    Nothing,
-    /// It is marked now, and there is nothing in it to scan.
-    Leaf {
-        /// Bytes that it keeps.
-        bytes: usize,
-    },
-    /// It is marked now, and the entry is to be scanned.
-    Scan {
-        /// Bytes that it keeps.
-        bytes: usize,
-        /// What to scan.
-        entry: Entry,
-    },
+/// An object that was just marked.
+#[derive(Clone, Copy)]
+pub struct Marked {
+    /// Bytes that it keeps.
+    pub bytes: usize,
+    /// What to scan in it; its descriptor is 0 where there is nothing to scan.
+    pub entry: Entry,
 }
 
 /// What the marker asks of a heap. Cheap to copy: every marker has its own.
@@ -43,8 +35,8 @@ pub trait Objects: Copy {
     /// A place where an object may be.
     type Place: Copy;
 
-    /// Whether the word lies in the heap at all: a comparison, without a branch or a load.
-    fn is_plausible(self, word: usize) -> bool;
+    /// Where objects are.
+    fn range(self) -> Range;
 
     /// Whether the word may be the address of an object.
     fn find(self, word: usize, interior: Interior) -> Option<Self::Place>;
@@ -52,16 +44,14 @@ pub trait Objects: Copy {
     /// Asks for the memory that `mark` and the scan will read.
     fn prefetch(self, place: Self::Place);
 
-    /// Marks the object there, if one is allocated and not marked yet.
-    fn mark(self, place: Self::Place) -> Marked;
+    /// Marks the object there, if one is allocated and not marked yet, and asks for its memory.
+    fn mark(self, place: Self::Place) -> Option<Marked>;
 }
 
 /// Places that are on their way from `find` to `mark`.
 const QUEUE: usize = 16;
 /// Longest piece, in bytes, that is scanned in one go; longer ones are halved and the upper half can be stolen (SLO).
 const PIECE: usize = 2048;
-/// Words that are looked at together.
-const CHUNK: usize = 8;
 /// A marker that has more private entries than this, and nothing public, gives half of them away.
 const SHARE_ABOVE: usize = 16;
 /// Most entries that are given away at once.
@@ -168,17 +158,11 @@ impl<'a, H: Objects> Marker<'a, H> {
     /// Marks an object, and adds it to the work if it must be scanned.
     #[inline(always)]
     pub fn mark(&mut self, place: H::Place) {
-        match self.heap.mark(place) {
-            Marked::Nothing => {}
-            Marked::Leaf { bytes } => {
-                self.tally.bytes += bytes;
-                self.tally.objects += 1;
-            }
-            Marked::Scan { bytes, entry } => {
-                self.tally.bytes += bytes;
-                self.tally.objects += 1;
-                self.own.stack.push(entry);
-            }
+        if let Some(Marked { bytes, entry }) = self.heap.mark(place) {
+            self.tally.bytes += bytes;
+            self.tally.objects += 1;
+            // Whether an object must be scanned is hard to foresee: no branch.
+            self.own.stack.push_if(entry, entry.descriptor != 0);
         }
     }
 
@@ -195,13 +179,44 @@ impl<'a, H: Objects> Marker<'a, H> {
 
     /// Works until its private part and its queue are empty. Returns entries to the public part on the way, calling
     /// `announce` with their number.
-    pub fn drain(&mut self, mut announce: impl FnMut(usize)) {
+    pub fn drain(&mut self, announce: impl FnMut(usize)) {
+        match window::best() {
+            Form::Portable => self.drain_with::<Portable>(announce),
+            // SAFETY: the processor has what the form asks for.
+            #[cfg(target_arch = "x86_64")]
+            Form::Avx2 => unsafe { self.drain_avx2(announce) },
+            // SAFETY: likewise.
+            #[cfg(target_arch = "x86_64")]
+            Form::Avx512 => unsafe { self.drain_avx512(announce) },
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => unreachable!("forms of other processors"),
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2")]
+    fn drain_avx2(&mut self, announce: impl FnMut(usize)) {
+        self.drain_with::<window::Avx2>(announce);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,avx512f,bmi1,bmi2")]
+    fn drain_avx512(&mut self, announce: impl FnMut(usize)) {
+        self.drain_with::<window::Avx512>(announce);
+    }
+
+    #[inline(always)]
+    fn drain_with<L: Look>(&mut self, mut announce: impl FnMut(usize)) {
         loop {
             while let Some(entry) = self.own.stack.pop() {
                 if self.own.stack.len() > SHARE_ABOVE {
                     self.share(&mut announce);
                 }
-                self.scan(entry);
+                if entry.descriptor & descriptor::TAG == descriptor::LENGTH {
+                    self.scan_range::<L>(entry);
+                } else {
+                    self.scan_described(entry);
+                }
             }
             self.flush();
             if self.own.stack.is_empty() {
@@ -210,7 +225,6 @@ impl<'a, H: Objects> Marker<'a, H> {
         }
     }
 
-    #[inline(always)]
     fn share(&mut self, announce: &mut impl FnMut(usize)) {
         let Some(public) = self.public else { return };
         if !public.is_empty() {
@@ -231,11 +245,10 @@ impl<'a, H: Objects> Marker<'a, H> {
         announce(given);
     }
 
-    /// Scans one entry.
-    #[inline(always)]
-    fn scan(&mut self, entry: Entry) {
+    /// Scans an entry that is no plain range.
+    #[inline(never)]
+    fn scan_described(&mut self, entry: Entry) {
         match entry.descriptor & descriptor::TAG {
-            descriptor::LENGTH => self.scan_range(entry),
             descriptor::BITMAP => self.scan_bitmap(entry),
             descriptor::PROC => self.call_proc(entry),
             _ => {
@@ -250,11 +263,38 @@ impl<'a, H: Objects> Marker<'a, H> {
     }
 
     #[inline(always)]
-    fn scan_range(&mut self, entry: Entry) {
+    fn scan_range<L: Look>(&mut self, entry: Entry) {
         let interior =
             if entry.descriptor & descriptor::STACK != 0 { Interior::Always } else { Interior::AsConfigured };
-        let tag = entry.descriptor & descriptor::STACK;
         let mut length = entry.descriptor & !7;
+        if length > PIECE {
+            length = self.split(entry, length);
+        }
+        // A copy, so that the bounds of the heap stay in registers.
+        let heap = self.heap;
+        let mut at = entry.start.cast::<usize>().cast_const();
+        let mut left = length / size_of::<usize>();
+        while left > 0 {
+            let n = left.min(window::WIDTH);
+            // SAFETY: whoever pushed the entry vouches for its range, and the world is stopped. Memory that a program did
+            // not write yet comes from the kernel as zeroes or holds what was there before.
+            let mut inside = unsafe { L::look(at, n, heap.range()) };
+            while inside != 0 {
+                // SAFETY: one of the `n` words.
+                let word = unsafe { at.add(inside.trailing_zeros() as usize).read() };
+                inside &= inside - 1;
+                if let Some(place) = heap.find(word, interior) {
+                    self.found(place);
+                }
+            }
+            at = at.wrapping_add(n);
+            left -= n;
+        }
+    }
+
+    /// Pushes all of a long range but its first piece, whose length it returns.
+    fn split(&mut self, entry: Entry, mut length: usize) -> usize {
+        let tag = entry.descriptor & descriptor::STACK;
         while length > PIECE {
             let lower = (length / 2) & !7;
             // SAFETY: inside the entry's range.
@@ -262,32 +302,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             self.own.stack.push(Entry { start: upper, descriptor: (length - lower) | tag });
             length = lower;
         }
-        // SAFETY: whoever pushed the entry vouches for its range, and the world is stopped. Memory that a program did not
-        // write yet comes from the kernel as zeroes or holds what was there before.
-        let words = unsafe { core::slice::from_raw_parts(entry.start.cast::<usize>(), length / size_of::<usize>()) };
-        // A copy, so that the bounds of the heap stay in registers.
-        let heap = self.heap;
-        let (chunks, rest) = words.as_chunks::<CHUNK>();
-        for chunk in chunks {
-            // Most words are zero, and most others are no addresses: eight are looked at without a branch for each.
-            if chunk.iter().fold(0, |all, word| all | word) == 0 {
-                continue;
-            }
-            let mut plausible =
-                chunk.iter().enumerate().fold(0u32, |mask, (i, &word)| mask | u32::from(heap.is_plausible(word)) << i);
-            while plausible != 0 {
-                let word = chunk[plausible.trailing_zeros() as usize];
-                plausible &= plausible - 1;
-                if let Some(place) = heap.find(word, interior) {
-                    self.found(place);
-                }
-            }
-        }
-        for &word in rest {
-            if let Some(place) = heap.find(word, interior) {
-                self.found(place);
-            }
-        }
+        length
     }
 
     fn scan_bitmap(&mut self, entry: Entry) {

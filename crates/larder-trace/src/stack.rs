@@ -55,12 +55,18 @@ impl Stack {
     /// Adds an entry; remembers an overflow where there is no room.
     #[inline(always)]
     pub fn push(&mut self, entry: Entry) {
+        self.push_if(entry, true);
+    }
+
+    /// Adds an entry if `wanted`, without a branch on that.
+    #[inline(always)]
+    pub fn push_if(&mut self, entry: Entry, wanted: bool) {
         if self.top == self.capacity {
-            return self.make_room(entry);
+            return if wanted { self.make_room(entry) };
         }
         // SAFETY: `top` is inside the reservation.
         unsafe { self.entries.add(self.top).write(entry) };
-        self.top += 1;
+        self.top += usize::from(wanted);
     }
 
     #[cold]

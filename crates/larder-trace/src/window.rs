@@ -1,0 +1,251 @@
+//! Which of up to 64 words may be addresses of the heap: the inner loop of conservative scanning.
+//!
+//! Most words of most objects are no addresses, and objects differ in size. So the question is asked of many words at
+//! once, without a branch for each: a mispredicted branch costs as much as a cache line. Words behind the last are
+//! masked, not read. The best form for the processor is chosen when the first marker begins; all give the same answer.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+
+/// Words in a window.
+pub const WIDTH: usize = 64;
+
+/// An address range of the heap: `word - base < span`.
+#[derive(Clone, Copy, Debug)]
+pub struct Range {
+    /// First address.
+    pub base: usize,
+    /// Bytes from there.
+    pub span: usize,
+}
+
+impl Range {
+    /// Whether the word is inside.
+    #[inline(always)]
+    pub fn contains(self, word: usize) -> bool {
+        word.wrapping_sub(self.base) < self.span
+    }
+}
+
+/// One way to look at words.
+pub trait Look {
+    /// A bit for each of the first `n` words (1 to [`WIDTH`]) at `at`: whether it is inside the range.
+    ///
+    /// # Safety
+    /// The `n` words are readable, and the processor has what the form asks for.
+    unsafe fn look(at: *const usize, n: usize, range: Range) -> u64;
+}
+
+/// Any processor.
+pub struct Portable;
+
+impl Look for Portable {
+    #[inline(always)]
+    unsafe fn look(at: *const usize, n: usize, range: Range) -> u64 {
+        const CHUNK: usize = 8;
+        // SAFETY: the caller's promise.
+        let words = unsafe { core::slice::from_raw_parts(at, n) };
+        let (chunks, rest) = words.as_chunks::<CHUNK>();
+        let bits = |words: &[usize]| {
+            words.iter().enumerate().fold(0u64, |bits, (i, &word)| bits | u64::from(range.contains(word)) << i)
+        };
+        let mut all = 0;
+        for (i, chunk) in chunks.iter().enumerate() {
+            // Most words are zero.
+            if chunk.iter().fold(0, |or, word| or | word) != 0 {
+                all |= bits(chunk) << (i * CHUNK);
+            }
+        }
+        if rest.is_empty() { all } else { all | bits(rest) << (chunks.len() * CHUNK) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use x86::{Avx2, Avx512};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use core::arch::x86_64::*;
+
+    use super::{Look, Range, WIDTH};
+
+    /// 4 words in an instruction. Needs AVX2.
+    pub struct Avx2;
+
+    impl Look for Avx2 {
+        #[inline(always)]
+        unsafe fn look(at: *const usize, n: usize, range: Range) -> u64 {
+            const LANES: usize = 4;
+            /// Mask of `k` lanes: what begins at `LANES - k`.
+            static LANE_MASKS: [i64; 2 * LANES] = [-1, -1, -1, -1, 0, 0, 0, 0];
+            // SAFETY: the caller has AVX2; masked lanes are not read.
+            unsafe {
+                // There is only a signed comparison: both sides are moved by half of the range of values.
+                let base = _mm256_set1_epi64x((range.base as i64).wrapping_add(i64::MIN));
+                let span = _mm256_set1_epi64x((range.span as i64).wrapping_add(i64::MIN));
+                let bits = |words: __m256i| {
+                    let inside = _mm256_cmpgt_epi64(span, _mm256_sub_epi64(words, base));
+                    _mm256_movemask_pd(_mm256_castsi256_pd(inside)) as u64
+                };
+                let (mut all, mut i) = (0, 0);
+                while i + LANES <= n {
+                    all |= bits(_mm256_loadu_si256(at.add(i).cast())) << i;
+                    i += LANES;
+                }
+                if i < n {
+                    let k = n - i;
+                    let mask = _mm256_loadu_si256(LANE_MASKS.as_ptr().add(LANES - k).cast());
+                    // A masked word reads as zero, which is no address.
+                    all |= bits(_mm256_maskload_epi64(at.add(i).cast(), mask)) << i;
+                }
+                all
+            }
+        }
+    }
+
+    /// 8 words in an instruction, and no branch beyond the second. Needs AVX-512 F.
+    pub struct Avx512;
+
+    impl Look for Avx512 {
+        #[inline(always)]
+        unsafe fn look(at: *const usize, n: usize, range: Range) -> u64 {
+            const LANES: usize = 8;
+            // SAFETY: the caller has AVX-512; masked lanes are not read.
+            unsafe {
+                let base = _mm512_set1_epi64(range.base as i64);
+                let span = _mm512_set1_epi64(range.span as i64);
+                let bits = |i: usize, wanted: u8| {
+                    let words = _mm512_maskz_loadu_epi64(wanted, at.wrapping_add(i).cast());
+                    u64::from(_mm512_mask_cmplt_epu64_mask(wanted, _mm512_sub_epi64(words, base), span)) << i
+                };
+                let wanted = u64::MAX >> (WIDTH - n);
+                if n <= LANES {
+                    return bits(0, wanted as u8);
+                }
+                let mut all = 0;
+                for i in 0..4 {
+                    all |= bits(i * LANES, (wanted >> (i * LANES)) as u8);
+                }
+                if n > 4 * LANES {
+                    for i in 4..8 {
+                        all |= bits(i * LANES, (wanted >> (i * LANES)) as u8);
+                    }
+                }
+                all
+            }
+        }
+    }
+}
+
+/// The forms that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Form {
+    /// [`Portable`].
+    Portable = 1,
+    /// [`Avx2`].
+    Avx2 = 2,
+    /// [`Avx512`].
+    Avx512 = 3,
+}
+
+/// The best form for this processor and kernel.
+pub fn best() -> Form {
+    /// Sync: a memory of what the processor says; 0 before the first question.
+    static BEST: AtomicU8 = AtomicU8::new(0);
+    match BEST.load(Ordering::Relaxed) {
+        1 => Form::Portable,
+        2 => Form::Avx2,
+        3 => Form::Avx512,
+        _ => {
+            let form = detect();
+            BEST.store(form as u8, Ordering::Relaxed);
+            form
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn detect() -> Form {
+    Form::Portable
+}
+
+#[cfg(target_arch = "x86_64")]
+fn detect() -> Form {
+    let vector = larder_sys::cpus::vector();
+    if vector.avx512f && vector.bmi2 {
+        Form::Avx512
+    } else if vector.avx2 && vector.bmi2 {
+        Form::Avx2
+    } else {
+        Form::Portable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agree<L: Look>() {
+        let base = 0x7000_0000_0000;
+        let range = Range { base, span: 0x10_0000 };
+        let special = [0, 1, base - 1, base, base + 1, base + range.span - 1, base + range.span, usize::MAX, 1 << 63];
+        let mut seed = 1u64;
+        for n in 1..=WIDTH {
+            for _ in 0..200 {
+                // The words end where the memory ends: nothing behind them may be read.
+                let words: Vec<usize> = (0..n)
+                    .map(|_| {
+                        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                        special[(seed >> 33) as usize % special.len()]
+                    })
+                    .collect();
+                let expected =
+                    words.iter().enumerate().fold(0u64, |bits, (i, &w)| bits | u64::from(range.contains(w)) << i);
+                // SAFETY: the words are the vector's.
+                assert_eq!(unsafe { L::look(words.as_ptr(), n, range) }, expected, "{n} words {words:x?}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_forms_agree_with_one_comparison_at_a_time() {
+        agree::<Portable>();
+        #[cfg(target_arch = "x86_64")]
+        {
+            if best() as u8 >= Form::Avx2 as u8 {
+                agree::<Avx2>();
+            }
+            if best() == Form::Avx512 {
+                agree::<Avx512>();
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_behind_the_last_word_is_read() {
+        // SAFETY: two pages, the second taken away again.
+        unsafe {
+            let page = 4096;
+            let at = larder_sys::memory::map_lazy(larder_units::Bytes(2 * page)).unwrap().as_ptr();
+            larder_sys::memory::unmap(at.add(page), larder_units::Bytes(page));
+            let range = Range { base: 1, span: 10 };
+            for n in 1..=WIDTH {
+                let first = at.add(page).cast::<usize>().sub(n);
+                first.write(5);
+                let mut forms: Vec<u64> = vec![Portable::look(first, n, range)];
+                #[cfg(target_arch = "x86_64")]
+                {
+                    if best() as u8 >= Form::Avx2 as u8 {
+                        forms.push(Avx2::look(first, n, range));
+                    }
+                    if best() == Form::Avx512 {
+                        forms.push(Avx512::look(first, n, range));
+                    }
+                }
+                assert!(forms.iter().all(|&f| f == 1), "{n} words: {forms:x?}");
+                first.write(0);
+            }
+            larder_sys::memory::unmap(at, larder_units::Bytes(page));
+        }
+    }
+}
