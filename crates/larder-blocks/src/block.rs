@@ -41,6 +41,10 @@ macro_rules! field {
         pub struct $name($atomic);
 
         impl $name {
+            const fn new() -> Self {
+                Self(<$atomic>::new(0))
+            }
+
             /// The value; `Relaxed`, see the module.
             #[inline(always)]
             pub fn get(&self) -> $plain {
@@ -104,6 +108,26 @@ pub struct Block {
 const _: () = assert!(size_of::<Block>() == 64);
 
 impl Block {
+    /// A record of nothing.
+    pub const fn new() -> Self {
+        Self {
+            state: AtomicU8::new(State::Untouched as u8),
+            kind: Field8::new(),
+            class: Field8::new(),
+            swept: Field8::new(),
+            cell: Field32::new(),
+            reciprocal: Field32::new(),
+            cells: Field32::new(),
+            head: Field32::new(),
+            blocks: Field32::new(),
+            next: Field32::new(),
+            previous: Field32::new(),
+            descriptor: FieldWord::new(),
+            marks: FieldWord::new(),
+            size: FieldWord::new(),
+        }
+    }
+
     /// What the block is used for.
     #[inline(always)]
     pub fn state(&self) -> State {

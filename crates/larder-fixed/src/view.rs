@@ -8,6 +8,7 @@ use larder_blocks::class;
 use larder_blocks::space::BLOCK_SHIFT;
 use larder_trace::window::Range;
 use larder_trace::{Entry, Interior, Marked, Objects};
+use larder_units::BLOCK;
 
 use crate::heap::HEAP;
 use crate::roots;
@@ -33,9 +34,58 @@ pub(crate) struct View {
 /// Where an object may be.
 #[derive(Clone, Copy)]
 pub(crate) struct Spot {
+    /// The record of the first block of the run.
     block: &'static Block,
     mark: &'static AtomicU8,
-    base: usize,
+}
+
+/// The mark byte of no object. No epoch is 0.
+static NOWHERE: AtomicU8 = AtomicU8::new(0);
+/// The record of no block.
+static NO_BLOCK: Block = Block::new();
+
+#[inline(always)]
+fn block_in(table: usize, index: usize) -> &'static Block {
+    // SAFETY: the table has a record for every block below the frontier.
+    unsafe { &*core::ptr::with_exposed_provenance::<Block>(table + index * size_of::<Block>()) }
+}
+
+/// Whether a word that points so far into an object keeps it.
+#[inline(always)]
+fn counts(displacement: usize, all: bool) -> bool {
+    all || displacement == 0 || roots::is_valid_displacement(displacement)
+}
+
+/// The cell that contains the byte `within` a run of cells. `all`: wherever in the cell that is.
+#[inline(always)]
+fn find_cell(block: &'static Block, within: usize, all: bool) -> Option<Spot> {
+    let cell = class::cell_at(within, block.reciprocal.get());
+    if cell >= block.cells.get() as usize || !(all || counts(within - cell * block.cell.get() as usize, false)) {
+        return None;
+    }
+    // SAFETY: `cell` is a cell of the block.
+    Some(Spot { block, mark: unsafe { block.mark(cell) } })
+}
+
+/// `find` for what is not in the first block of a run of cells. Not a method: a view has too many fields to be passed in
+/// registers, and one that is in memory makes the marker's loop slower.
+#[inline(never)]
+fn find_elsewhere(table: usize, offset: usize, all: bool) -> Option<Spot> {
+    let mut index = offset >> BLOCK_SHIFT;
+    let mut block = block_in(table, index);
+    if block.state() == State::Tail {
+        index = block.head.get() as usize;
+        block = block_in(table, index);
+    }
+    let within = offset - (index << BLOCK_SHIFT);
+    match block.state() {
+        State::Small => find_cell(block, within, all),
+        State::Large if within < block.size.get() && counts(within, all) => {
+            // SAFETY: a large object is its block's one cell.
+            Some(Spot { block, mark: unsafe { block.mark(0) } })
+        }
+        _ => None,
+    }
 }
 
 impl View {
@@ -51,10 +101,22 @@ impl View {
         }
     }
 
+    /// First byte of the object at a spot.
     #[inline(always)]
-    fn block(self, index: usize) -> &'static Block {
-        // SAFETY: the table has a record for every block below the frontier.
-        unsafe { &*core::ptr::with_exposed_provenance::<Block>(self.table + index * size_of::<Block>()) }
+    fn base_at(self, spot: Spot) -> usize {
+        let record = core::ptr::from_ref(spot.block).addr();
+        let first = self.base + (record - self.table) * (BLOCK.0 / size_of::<Block>());
+        let cell = core::ptr::from_ref(spot.mark).addr() - spot.block.marks.get();
+        first + cell * spot.block.cell.get() as usize
+    }
+
+    /// Bytes that the object at a spot keeps.
+    #[inline(always)]
+    fn bytes_at(self, spot: Spot) -> usize {
+        match spot.block.cell.get() {
+            0 => spot.block.size.get(),
+            cell => cell as usize,
+        }
     }
 
     /// Whether the object that contains `address` is marked; `None` outside of objects.
@@ -73,19 +135,13 @@ impl View {
     pub fn entry_of(self, address: usize) -> Option<Entry> {
         let spot = self.find(address, Interior::Always)?;
         let descriptor = spot.block.descriptor.get();
-        (descriptor != 0).then(|| Entry { start: core::ptr::with_exposed_provenance_mut(spot.base), descriptor })
+        (descriptor != 0).then(|| Entry::at(self.base_at(spot), descriptor))
     }
 
     /// First and one past the last address of the object that contains `address`.
     fn extent(self, address: usize) -> (usize, usize) {
         match self.find(address, Interior::Always) {
-            Some(spot) => {
-                let bytes = match spot.block.cell.get() {
-                    0 => spot.block.size.get(),
-                    cell => cell as usize,
-                };
-                (spot.base, spot.base + bytes)
-            }
+            Some(spot) => (self.base_at(spot), self.base_at(spot) + self.bytes_at(spot)),
             None => (0, 0),
         }
     }
@@ -107,7 +163,7 @@ impl View {
     pub fn base_of(self, address: usize) -> Option<usize> {
         let spot = self.find(address, Interior::Always)?;
         let m = spot.mark.load(Ordering::Relaxed);
-        (m == self.old || m == self.new).then_some(spot.base)
+        (m == self.old || m == self.new).then(|| self.base_at(spot))
     }
 }
 
@@ -125,45 +181,34 @@ impl Objects for View {
         if offset >= self.span {
             return None;
         }
-        let mut index = offset >> BLOCK_SHIFT;
-        let mut block = self.block(index);
-        let mut state = block.state();
-        if state == State::Tail {
-            index = block.head.get() as usize;
-            block = self.block(index);
-            state = block.state();
+        let all = self.all_interior || interior == Interior::Always;
+        let block = block_in(self.table, offset >> BLOCK_SHIFT);
+        if block.state() != State::Small {
+            return find_elsewhere(self.table, offset, all);
         }
-        let within = offset - (index << BLOCK_SHIFT);
-        let (cell, start) = match state {
-            State::Small => {
-                let cell = class::cell_at(within, block.reciprocal.get());
-                if cell >= block.cells.get() as usize {
-                    return None;
-                }
-                (cell, cell * block.cell.get() as usize)
-            }
-            State::Large if within < block.size.get() => (0, 0),
-            _ => return None,
-        };
-        let displacement = within - start;
-        if displacement != 0
-            && !self.all_interior
-            && interior == Interior::AsConfigured
-            && !roots::is_valid_displacement(displacement)
-        {
-            return None;
-        }
-        // SAFETY: `cell` is a cell of the block.
-        let mark = unsafe { block.mark(cell) };
-        Some(Spot { block, mark, base: self.base + (index << BLOCK_SHIFT) + start })
+        find_cell(block, offset & (BLOCK.0 - 1), all)
     }
 
     #[inline(always)]
-    fn prefetch(self, spot: Spot) {
+    fn nowhere(self) -> Spot {
+        Spot { block: &NO_BLOCK, mark: &NOWHERE }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, spot: Spot, word: usize) {
         let mark = core::ptr::from_ref(spot.mark).addr();
         larder_sys::hint::prefetch(mark);
         // Whether an object will be scanned is hard to foresee: no branch.
-        larder_sys::hint::prefetch(select_unpredictable(spot.block.descriptor.get() != 0, spot.base, mark));
+        let cell = spot.block.cell.get() as usize;
+        let scanned = spot.block.descriptor.get() != 0;
+        let start = select_unpredictable(scanned, word, mark);
+        larder_sys::hint::prefetch(start);
+        if cell > LINE {
+            let last = start + select_unpredictable(scanned, cell - 1, 0);
+            for line in 1..PREFETCHED / LINE {
+                larder_sys::hint::prefetch((start + line * LINE).min(last));
+            }
+        }
     }
 
     #[inline(always)]
@@ -174,20 +219,7 @@ impl Objects for View {
             return None;
         }
         spot.mark.store(self.new, Ordering::Relaxed);
-        let descriptor = spot.block.descriptor.get();
-        let bytes = match spot.block.cell.get() {
-            0 => spot.block.size.get(),
-            cell => cell as usize,
-        };
-        if bytes > LINE {
-            // Its first line was asked for when it was found. The object is scanned after those that are found later: time
-            // for its other lines to arrive. Asking for the last line again is cheaper than a branch on their number.
-            let last = spot.base + select_unpredictable(descriptor != 0, bytes - 1, 0);
-            for line in 1..PREFETCHED / LINE {
-                larder_sys::hint::prefetch((spot.base + line * LINE).min(last));
-            }
-        }
-        let start = core::ptr::with_exposed_provenance_mut(spot.base);
-        Some(Marked { bytes, entry: Entry { start, descriptor } })
+        let (base, bytes, descriptor) = (self.base_at(spot), self.bytes_at(spot), spot.block.descriptor.get());
+        Some(Marked { bytes, entry: Entry::at(base, descriptor) })
     }
 }

@@ -18,6 +18,14 @@ pub struct Entry {
     pub descriptor: usize,
 }
 
+impl Entry {
+    /// An entry for what begins at the address.
+    #[inline(always)]
+    pub fn at(start: usize, descriptor: usize) -> Self {
+        Self { start: core::ptr::with_exposed_provenance_mut(start), descriptor }
+    }
+}
+
 /// A client's mark procedure: scans the object at `start` and pushes what it refers to from `stack + 1` on; returns the
 /// new top. Called on marker threads while the world is stopped.
 pub type MarkProc =

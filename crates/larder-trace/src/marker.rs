@@ -4,12 +4,13 @@
 //! entries have their mark byte and their object prefetched, so that the cache misses of several objects overlap
 //! (thesis 3.4; the queue is Cher, Hosking and Vitek's).
 
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use larder_sync::worklist::Deque;
 
 use crate::descriptor::{self, Entry, MAX_PROCS, MarkProc};
-use crate::stack::Stack;
+use crate::stack::{Cursor, Stack};
 use crate::window::{self, Form, Look, Portable, Range};
 
 /// Whether a word that points into the middle of an object keeps it.
@@ -41,8 +42,11 @@ pub trait Objects: Copy {
     /// Whether the word may be the address of an object.
     fn find(self, word: usize, interior: Interior) -> Option<Self::Place>;
 
-    /// Asks for the memory that `mark` and the scan will read.
-    fn prefetch(self, place: Self::Place);
+    /// A place where no object is.
+    fn nowhere(self) -> Self::Place;
+
+    /// Asks for the memory that `mark` and the scan will read: of the object, at least the line of `word`.
+    fn prefetch(self, place: Self::Place, word: usize);
 
     /// Marks the object there, if one is allocated and not marked yet, and asks for its memory.
     fn mark(self, place: Self::Place) -> Option<Marked>;
@@ -52,6 +56,13 @@ pub trait Objects: Copy {
 const QUEUE: usize = 16;
 /// Longest piece, in bytes, that is scanned in one go; longer ones are halved and the upper half can be stolen (SLO).
 const PIECE: usize = 2048;
+/// [`descriptor::STACK`], rotated as a descriptor is to get at its length in words.
+const STACK_ROTATED: usize = descriptor::STACK.rotate_right(3);
+/// Entries that are scanned before what was found in them is looked at: how many words of an object are addresses is
+/// hard to foresee, how many they are in several objects less so.
+const BATCH: usize = 8;
+/// Room for the addresses of a batch.
+const WORDS: usize = 1024;
 /// A marker that has more private entries than this, and nothing public, gives half of them away.
 const SHARE_ABOVE: usize = 16;
 /// Most entries that are given away at once.
@@ -98,13 +109,74 @@ pub struct Own {
 // SAFETY: `proc_room` belongs to this marker alone.
 unsafe impl Send for Own {}
 
+/// What the inner loops of a marker use, apart from the queue: small enough for the registers.
+struct Hot<H: Objects> {
+    heap: H,
+    stack: Cursor,
+    at: usize,
+    tally: Tally,
+    /// An entry for which there was no room: `lower` makes some.
+    refused: Option<Entry>,
+    /// One was refused after that, and is lost.
+    overflowed: bool,
+}
+
+impl<H: Objects> Hot<H> {
+    /// Puts a place into the queue, and marks the one that has waited longest.
+    #[inline(always)]
+    fn found(&mut self, queue: &mut [H::Place; QUEUE], place: H::Place, word: usize) {
+        self.heap.prefetch(place, word);
+        let earlier = core::mem::replace(&mut queue[self.at % QUEUE], place);
+        self.at = self.at.wrapping_add(1);
+        self.mark(earlier);
+    }
+
+    #[inline(always)]
+    fn mark(&mut self, place: H::Place) {
+        if let Some(Marked { bytes, entry }) = self.heap.mark(place) {
+            self.tally.bytes += bytes;
+            self.tally.objects += 1;
+            // Whether an object must be scanned is hard to foresee: no branch.
+            if !self.stack.push_if(entry, entry.descriptor != 0) {
+                self.overflowed |= self.refused.replace(entry).is_some();
+            }
+        }
+    }
+}
+
+/// [`Look::collect`] for any number of words.
+///
+/// # Safety
+/// As there; `out` has room for `left` words.
+#[inline(always)]
+unsafe fn collect_wide<L: Look>(mut at: *const usize, mut left: usize, range: Range, out: *mut usize) -> usize {
+    let mut found = 0;
+    while left > 0 {
+        let n = left.min(window::WIDTH);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut inside = L::look(at, n, range);
+            while inside != 0 {
+                out.add(found).write(at.add(inside.trailing_zeros() as usize).read());
+                inside &= inside - 1;
+                found += 1;
+            }
+            at = at.add(n);
+        }
+        left -= n;
+    }
+    found
+}
+
 /// One marker at work in one cycle.
 pub struct Marker<'a, H: Objects> {
     heap: H,
     own: &'a mut Own,
     /// The public part of its work list; shared only when there are several markers.
     public: Option<&'a Deque>,
-    queue: [Option<H::Place>; QUEUE],
+    /// Places on their way, `nowhere` where there is none.
+    queue: [H::Place; QUEUE],
+    /// The slot that has waited longest.
     at: usize,
     /// What it did.
     pub tally: Tally,
@@ -113,7 +185,7 @@ pub struct Marker<'a, H: Objects> {
 impl<'a, H: Objects> Marker<'a, H> {
     /// A marker with nothing to do, and no public part.
     pub fn new(heap: H, own: &'a mut Own) -> Self {
-        Self { heap, own, public: None, queue: [None; QUEUE], at: 0, tally: Tally::default() }
+        Self { heap, own, public: None, queue: [heap.nowhere(); QUEUE], at: 0, tally: Tally::default() }
     }
 
     /// The heap.
@@ -137,44 +209,54 @@ impl<'a, H: Objects> Marker<'a, H> {
     }
 
     /// Looks at one word as if it had been found in a range.
-    #[inline(always)]
     pub fn word(&mut self, word: usize, interior: Interior) {
         if let Some(place) = self.heap.find(word, interior) {
-            self.found(place);
-        }
-    }
-
-    /// Puts a place into the queue, and marks the one that has waited longest.
-    #[inline(always)]
-    fn found(&mut self, place: H::Place) {
-        self.heap.prefetch(place);
-        let slot = &mut self.queue[self.at % QUEUE];
-        self.at = self.at.wrapping_add(1);
-        if let Some(earlier) = slot.replace(place) {
-            self.mark(earlier);
+            let mut hot = self.lift();
+            hot.found(&mut self.queue, place, word);
+            self.lower(hot);
         }
     }
 
     /// Marks an object, and adds it to the work if it must be scanned.
-    #[inline(always)]
     pub fn mark(&mut self, place: H::Place) {
-        if let Some(Marked { bytes, entry }) = self.heap.mark(place) {
-            self.tally.bytes += bytes;
-            self.tally.objects += 1;
-            // Whether an object must be scanned is hard to foresee: no branch.
-            self.own.stack.push_if(entry, entry.descriptor != 0);
-        }
+        let mut hot = self.lift();
+        hot.mark(place);
+        self.lower(hot);
     }
 
     /// Marks what is still in the queue.
+    #[inline(never)]
     fn flush(&mut self) {
-        for _ in 0..QUEUE {
-            let slot = self.at % QUEUE;
-            self.at = self.at.wrapping_add(1);
-            if let Some(place) = self.queue[slot].take() {
-                self.mark(place);
-            }
+        let mut hot = self.lift();
+        for slot in 0..QUEUE {
+            let place = core::mem::replace(&mut self.queue[(self.at + slot) % QUEUE], self.heap.nowhere());
+            hot.mark(place);
         }
+        self.lower(hot);
+    }
+
+    /// What the inner loops need in registers.
+    #[inline(always)]
+    fn lift(&mut self) -> Hot<H> {
+        Hot {
+            heap: self.heap,
+            stack: self.own.stack.cursor(),
+            at: self.at,
+            tally: self.tally,
+            refused: None,
+            overflowed: false,
+        }
+    }
+
+    /// Brings it back.
+    #[inline(always)]
+    fn lower(&mut self, hot: Hot<H>) {
+        self.own.stack.put(hot.stack);
+        (self.at, self.tally) = (hot.at, hot.tally);
+        if let Some(entry) = hot.refused {
+            self.own.stack.push(entry);
+        }
+        self.own.stack.overflowed |= hot.overflowed;
     }
 
     /// Works until its private part and its queue are empty. Returns entries to the public part on the way, calling
@@ -194,33 +276,79 @@ impl<'a, H: Objects> Marker<'a, H> {
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,bmi1,bmi2")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     fn drain_avx2(&mut self, announce: impl FnMut(usize)) {
         self.drain_with::<window::Avx2>(announce);
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,avx512f,bmi1,bmi2")]
+    #[target_feature(enable = "avx2,avx512f,bmi1,bmi2,popcnt")]
     fn drain_avx512(&mut self, announce: impl FnMut(usize)) {
         self.drain_with::<window::Avx512>(announce);
     }
 
     #[inline(always)]
     fn drain_with<L: Look>(&mut self, mut announce: impl FnMut(usize)) {
+        let share_above = if self.public.is_some() { SHARE_ABOVE } else { usize::MAX / (2 * size_of::<Entry>()) };
+        let range = self.heap.range();
+        let mut words = [MaybeUninit::<usize>::uninit(); WORDS];
+        let out: *mut usize = words.as_mut_ptr().cast();
+        let mut hot = self.lift();
         loop {
-            while let Some(entry) = self.own.stack.pop() {
-                if self.own.stack.len() > SHARE_ABOVE {
-                    self.share(&mut announce);
+            if hot.stack.is_above(share_above) {
+                self.lower(hot);
+                self.share(&mut announce);
+                hot = self.lift();
+            }
+            let mut found = 0;
+            let mut interior = Interior::AsConfigured;
+            for _ in 0..BATCH {
+                let Some(entry) = hot.stack.pop() else { break };
+                // The length in words, and above it the tag.
+                let rotated = entry.descriptor.rotate_right(3);
+                let length = rotated & !STACK_ROTATED;
+                if length > PIECE / size_of::<usize>() {
+                    self.lower(hot);
+                    self.prepare(entry);
+                    hot = self.lift();
+                    continue;
                 }
-                if entry.descriptor & descriptor::TAG == descriptor::LENGTH {
-                    self.scan_range::<L>(entry);
-                } else {
-                    self.scan_described(entry);
+                let at = entry.start.cast::<usize>().cast_const();
+                // SAFETY: whoever pushed the entry vouches for its range, and the world is stopped. Memory that a program did
+                // not write yet comes from the kernel as zeroes or holds what was there before. There is room for a piece.
+                found += unsafe {
+                    if length <= window::NARROW {
+                        L::collect(at, length, range, out.add(found))
+                    } else {
+                        collect_wide::<L>(at, length, range, out.add(found))
+                    }
+                };
+                if rotated != length {
+                    interior = Interior::Always;
+                    break;
+                }
+                if found > WORDS - PIECE / size_of::<usize>() - window::NARROW {
+                    break;
                 }
             }
-            self.flush();
-            if self.own.stack.is_empty() {
-                return;
+            if found == 0 && hot.stack.is_empty() {
+                self.lower(hot);
+                self.flush();
+                if self.own.stack.is_empty() {
+                    return;
+                }
+                hot = self.lift();
+            }
+            for i in 0..found {
+                // SAFETY: written above.
+                let word = unsafe { out.add(i).read() };
+                if let Some(place) = self.heap.find(word, interior) {
+                    hot.found(&mut self.queue, place, word);
+                }
+            }
+            if hot.refused.is_some() {
+                self.lower(hot);
+                hot = self.lift();
             }
         }
     }
@@ -245,10 +373,22 @@ impl<'a, H: Objects> Marker<'a, H> {
         announce(given);
     }
 
-    /// Scans an entry that is no plain range.
+    /// Does what an entry asks for that is not a short range of words.
     #[inline(never)]
-    fn scan_described(&mut self, entry: Entry) {
+    fn prepare(&mut self, entry: Entry) {
         match entry.descriptor & descriptor::TAG {
+            descriptor::LENGTH => {
+                let tag = entry.descriptor & descriptor::STACK;
+                let mut length = entry.descriptor & !7;
+                while length > PIECE {
+                    let lower = (length / 2) & !7;
+                    // SAFETY: inside the entry's range.
+                    let upper = unsafe { entry.start.add(lower) };
+                    self.own.stack.push(Entry { start: upper, descriptor: (length - lower) | tag });
+                    length = lower;
+                }
+                self.own.stack.push(Entry { descriptor: length | tag, ..entry });
+            }
             descriptor::BITMAP => self.scan_bitmap(entry),
             descriptor::PROC => self.call_proc(entry),
             _ => {
@@ -260,49 +400,6 @@ impl<'a, H: Objects> Marker<'a, H> {
                 }
             }
         }
-    }
-
-    #[inline(always)]
-    fn scan_range<L: Look>(&mut self, entry: Entry) {
-        let interior =
-            if entry.descriptor & descriptor::STACK != 0 { Interior::Always } else { Interior::AsConfigured };
-        let mut length = entry.descriptor & !7;
-        if length > PIECE {
-            length = self.split(entry, length);
-        }
-        // A copy, so that the bounds of the heap stay in registers.
-        let heap = self.heap;
-        let mut at = entry.start.cast::<usize>().cast_const();
-        let mut left = length / size_of::<usize>();
-        while left > 0 {
-            let n = left.min(window::WIDTH);
-            // SAFETY: whoever pushed the entry vouches for its range, and the world is stopped. Memory that a program did
-            // not write yet comes from the kernel as zeroes or holds what was there before.
-            let mut inside = unsafe { L::look(at, n, heap.range()) };
-            while inside != 0 {
-                // SAFETY: one of the `n` words.
-                let word = unsafe { at.add(inside.trailing_zeros() as usize).read() };
-                inside &= inside - 1;
-                if let Some(place) = heap.find(word, interior) {
-                    self.found(place);
-                }
-            }
-            at = at.wrapping_add(n);
-            left -= n;
-        }
-    }
-
-    /// Pushes all of a long range but its first piece, whose length it returns.
-    fn split(&mut self, entry: Entry, mut length: usize) -> usize {
-        let tag = entry.descriptor & descriptor::STACK;
-        while length > PIECE {
-            let lower = (length / 2) & !7;
-            // SAFETY: inside the entry's range.
-            let upper = unsafe { entry.start.add(lower) };
-            self.own.stack.push(Entry { start: upper, descriptor: (length - lower) | tag });
-            length = lower;
-        }
-        length
     }
 
     fn scan_bitmap(&mut self, entry: Entry) {
@@ -348,7 +445,7 @@ impl<'a, H: Objects> Marker<'a, H> {
 
     /// Forgets all work: the cycle is given up.
     pub fn abandon(&mut self) {
-        self.queue = [None; QUEUE];
+        self.queue = [self.heap.nowhere(); QUEUE];
         self.own.stack.clear();
     }
 

@@ -21,11 +21,61 @@ pub struct Stack {
     bottom: usize,
     top: usize,
     highest: usize,
-    overflowed: bool,
+    /// Entries were dropped.
+    pub(crate) overflowed: bool,
 }
 
 // SAFETY: the memory behind `entries` belongs to this stack alone.
 unsafe impl Send for Stack {}
+
+/// A stack's ends. See [`Stack::cursor`].
+#[derive(Clone, Copy)]
+pub struct Cursor {
+    bottom: *mut Entry,
+    top: *mut Entry,
+    end: *mut Entry,
+}
+
+impl Cursor {
+    /// Adds an entry if `wanted`, without a branch on that. Nothing happens and the answer is false where there is no room.
+    #[inline(always)]
+    pub fn push_if(&mut self, entry: Entry, wanted: bool) -> bool {
+        if self.top == self.end {
+            return !wanted;
+        }
+        // SAFETY: below the end.
+        unsafe {
+            self.top.write(entry);
+            self.top = self.top.add(usize::from(wanted));
+        }
+        true
+    }
+
+    /// Takes the newest entry.
+    #[inline(always)]
+    pub fn pop(&mut self) -> Option<Entry> {
+        if self.top == self.bottom {
+            return None;
+        }
+        // SAFETY: above the bottom.
+        unsafe {
+            self.top = self.top.sub(1);
+            Some(self.top.read())
+        }
+    }
+
+    /// Whether there is no entry.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.top == self.bottom
+    }
+
+    /// Whether there are more entries than `n`.
+    #[inline(always)]
+    pub fn is_above(&self, n: usize) -> bool {
+        self.top > self.bottom.wrapping_add(n)
+    }
+}
 
 impl Stack {
     /// A stack without memory: everything overflows.
@@ -55,18 +105,33 @@ impl Stack {
     /// Adds an entry; remembers an overflow where there is no room.
     #[inline(always)]
     pub fn push(&mut self, entry: Entry) {
-        self.push_if(entry, true);
-    }
-
-    /// Adds an entry if `wanted`, without a branch on that.
-    #[inline(always)]
-    pub fn push_if(&mut self, entry: Entry, wanted: bool) {
         if self.top == self.capacity {
-            return if wanted { self.make_room(entry) };
+            return self.make_room(entry);
         }
         // SAFETY: `top` is inside the reservation.
         unsafe { self.entries.add(self.top).write(entry) };
-        self.top += usize::from(wanted);
+        self.top += 1;
+    }
+
+    /// The stack's ends, to be kept in registers while nobody else uses the stack; [`Stack::put`] brings them back.
+    #[inline(always)]
+    pub fn cursor(&self) -> Cursor {
+        // SAFETY: all are inside the reservation, or one past its end.
+        unsafe {
+            Cursor {
+                bottom: self.entries.add(self.bottom),
+                top: self.entries.add(self.top),
+                end: self.entries.add(self.capacity),
+            }
+        }
+    }
+
+    /// Ends the use of a cursor.
+    #[inline(always)]
+    pub fn put(&mut self, cursor: Cursor) {
+        // SAFETY: the cursor is this stack's.
+        self.top = unsafe { cursor.top.offset_from(self.entries) } as usize;
+        self.highest = self.highest.max(self.top);
     }
 
     #[cold]

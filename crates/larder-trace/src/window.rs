@@ -8,6 +8,8 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 /// Words in a window.
 pub const WIDTH: usize = 64;
+/// Words of a small object.
+pub const NARROW: usize = 8;
 
 /// An address range of the heap: `word - base < span`.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +35,25 @@ pub trait Look {
     /// # Safety
     /// The `n` words are readable, and the processor has what the form asks for.
     unsafe fn look(at: *const usize, n: usize, range: Range) -> u64;
+
+    /// Writes those of the first `n` words (0 to [`NARROW`]) at `at` that are inside the range to `out`, in order, and
+    /// returns how many they are. No branch depends on the words.
+    ///
+    /// # Safety
+    /// As for `look`; `out` has room for [`NARROW`] words, all of which may be overwritten.
+    #[inline(always)]
+    unsafe fn collect(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
+        let mut found = 0;
+        for i in 0..n {
+            // SAFETY: the caller's promise; `found` is at most `i`.
+            unsafe {
+                let word = at.add(i).read();
+                out.add(found).write(word);
+                found += usize::from(range.contains(word));
+            }
+        }
+        found
+    }
 }
 
 /// Any processor.
@@ -131,6 +152,21 @@ mod x86 {
                     }
                 }
                 all
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn collect(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
+            // SAFETY: the caller has AVX-512; masked lanes are not read; `out` has room for the whole register. The compressing
+            // store would write no more than was found, but takes a hundred cycles on some processors.
+            unsafe {
+                let wanted = _bzhi_u32(0xFF, n as u32) as u8;
+                let words = _mm512_maskz_loadu_epi64(wanted, at.cast());
+                let base = _mm512_set1_epi64(range.base as i64);
+                let span = _mm512_set1_epi64(range.span as i64);
+                let inside = _mm512_mask_cmplt_epu64_mask(wanted, _mm512_sub_epi64(words, base), span);
+                _mm512_storeu_si512(out.cast(), _mm512_maskz_compress_epi64(inside, words));
+                inside.count_ones() as usize
             }
         }
     }
