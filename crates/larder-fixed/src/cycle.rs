@@ -140,24 +140,24 @@ fn usable_cpus() -> usize {
     now
 }
 
-/// Collects if that is due, or waits until somebody else has.
-pub(crate) fn collect_due() {
-    if CYCLE.is_locked() {
-        wait_for_cycle();
-    } else {
-        run(Request { cause: Cause::Budget, stop: None, unmap: false });
-    }
+/// Collects if that is due, or waits until somebody else has. False when neither was possible.
+pub(crate) fn collect_due() -> bool {
+    if CYCLE.is_locked() { wait_for_cycle() } else { run(Request { cause: Cause::Budget, stop: None, unmap: false }) }
 }
 
-/// Waits, as a blocked thread that need not be signalled, until the cycle under way has resumed the world.
-fn wait_for_cycle() {
+/// Waits, as a blocked thread that need not be signalled, until the cycle under way has resumed the world. False for a
+/// thread that may not.
+fn wait_for_cycle() -> bool {
     unsafe extern "C" fn wait(seen: *mut c_void) -> *mut c_void {
         AGAIN.wait(seen.addr() as u32);
         AGAIN.pass_on(FAN);
         core::ptr::null_mut()
     }
     let seen = AGAIN.current();
-    if CYCLE.is_locked() && REGISTRY.current().is_some() {
+    if REGISTRY.current().is_none() {
+        return false;
+    }
+    if CYCLE.is_locked() {
         // A client's handler that ran in here would allocate as a blocked thread, which the collector takes for stopped.
         // The stop signal stays open: the region's end answers it.
         let mask = all_but_stop().set();
@@ -165,6 +165,7 @@ fn wait_for_cycle() {
         unsafe { blocking::blocking(wait, core::ptr::without_provenance_mut(seen as usize)) };
         mask.set();
     }
+    true
 }
 
 /// Every signal but the stop signal and those of faults.

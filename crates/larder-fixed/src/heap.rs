@@ -143,6 +143,9 @@ pub fn init(options: &Options) {
         }
         Err(e) => larder_sys::die!("cannot map {} for allocation buffers (errno {})", e.wanted, e.errno),
     }
+    if let Err(e) = crate::shelf::set_up() {
+        larder_sys::die!("cannot map {} for allocation buffers (errno {})", e.wanted, e.errno);
+    }
     stop::set_signal(options.suspend_signal);
     if !stop::install() {
         larder_sys::die!("cannot install the handler for signal {}, which stops threads", options.suspend_signal);

@@ -36,10 +36,14 @@ pub enum Point {
     LargeLocked = 14,
     /// In the census, before a block that looks empty is locked.
     CensusCandidate = 15,
+    /// A run was taken off a shelf.
+    ShelfTaken = 16,
+    /// Further runs are on the shelf; the run that the refill wants is neither cleared nor installed.
+    RunsShelved = 17,
 }
 
 /// All points, for tests that visit each.
-pub const POINTS: [Point; 15] = [
+pub const POINTS: [Point; 17] = [
     Point::RefillEntered,
     Point::RefillLocked,
     Point::SweepNextBlock,
@@ -55,6 +59,8 @@ pub const POINTS: [Point; 15] = [
     Point::LargeTaken,
     Point::LargeLocked,
     Point::CensusCandidate,
+    Point::ShelfTaken,
+    Point::RunsShelved,
 ];
 
 /// What a test wants to happen at points.

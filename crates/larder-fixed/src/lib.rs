@@ -24,6 +24,7 @@ pub mod options;
 pub mod refill;
 pub mod roots;
 pub mod settings;
+mod shelf;
 pub mod stats;
 pub mod threads;
 mod view;

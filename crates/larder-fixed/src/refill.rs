@@ -31,11 +31,13 @@ use larder_units::Blocks;
 
 use crate::heap::{HEAP, freed_mark};
 use crate::inject::{Point, point};
-use crate::{cycle, kind};
+use crate::{cycle, kind, shelf};
 
 /// Longest run, in bytes, that one refill takes: it is cleared at once, and should stay in a first-level cache until it
 /// is used.
 const LONGEST_RUN: usize = 16 * 1024;
+/// Bytes of short runs that one refill takes at least, as far as there are any.
+const ENOUGH: usize = LONGEST_RUN / 4 * 3;
 /// Runs that a list keeps aside because their buffer was filled by somebody else meanwhile.
 const SIDELINE: usize = 4;
 /// `previous` of a block that was taken in a signal handler and is in no list yet.
@@ -280,8 +282,12 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
     let cell = c.cell as usize;
     let _deferral = defer::enter();
     let registered = REGISTRY.current().is_some();
-    HEAP.refills.fetch_add(1, Ordering::Relaxed);
     point(Point::RefillEntered);
+    if registered && let Some(run) = shelf::current(kind, class).and_then(|mut shelf| shelf.pop()) {
+        point(Point::ShelfTaken);
+        return Some(hand_out(kind, class, run, false, None));
+    }
+    HEAP.refills.fetch_add(1, Ordering::Relaxed);
     let mut locked = Locked::new(class);
     point(Point::RefillLocked);
     let mut epoch = HEAP.epoch();
@@ -333,6 +339,22 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
         // A long block that is swept on does not know any more that its rest is zero; that is what clearing is for.
         [at, at + cells * cell]
     };
+    let mut bytes = run[1] - run[0];
+    // What the lock and the sweep cost is shared among several short runs.
+    let mut more = [[0; 2]; shelf::MOST_RUNS - 1];
+    let mut taken = 0;
+    if registered {
+        let list = locked.list(kind);
+        while bytes < ENOUGH && taken < more.len() {
+            let Some((b, from, cells)) = list.next_run(epoch, c) else { break };
+            claim(b, from, cells, epoch);
+            let at = address(b, from);
+            more[taken] = [at, at + cells * cell];
+            bytes += cells * cell;
+            taken += 1;
+        }
+    }
+    HEAP.count_allocated(bytes);
     // An unregistered thread keeps the lock: the collector, who cannot stop it, waits here for the run to be installed.
     let held = if registered {
         drop(locked);
@@ -341,22 +363,39 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
         Some(locked)
     };
     point(Point::RunClaimed);
+    if taken > 0 {
+        let mut shelf = shelf::current(kind, class);
+        // The run that was found first is taken off first.
+        for &run in more[..taken].iter().rev() {
+            if !shelf.as_mut().is_some_and(|shelf| shelf.push(run)) {
+                release_locked(class, run[0], run[1]);
+            }
+        }
+        drop(shelf);
+        point(Point::RunsShelved);
+    }
+    Some(hand_out(kind, class, run, zero, held))
+}
+
+/// Makes a claimed run the current index's buffer, less its first cell, which is the caller's.
+fn hand_out(kind: usize, class: usize, run: [usize; 2], zero: bool, held: Option<Locked>) -> usize {
+    let cell = CLASSES[class].cell as usize;
     if !zero && kind::cleared(kind) {
         clear(run);
     }
     point(Point::RunCleared);
-    HEAP.count_allocated(run[1] - run[0]);
     let rest = [run[0] + cell, run[1]];
     if rest[0] < rest[1] {
         // SAFETY: the rest is ready, ours, and a whole number of cells.
         let installed = unsafe { HEAP.labs.install(slot_offset(kind, class), cell, rest) };
         if installed == Installed::No {
             let mut locked = held.unwrap_or_else(|| Locked::new(class));
+            let epoch = HEAP.epoch();
             put_aside(locked.list(kind), rest, epoch);
         }
     }
     point(Point::RunInstalled);
-    Some(run[0])
+    run[0]
 }
 
 /// Keeps a run for the next comer, or returns it to its block.
@@ -515,6 +554,8 @@ pub(crate) unsafe fn reset_after_fork() {
         // SAFETY: the caller's promise.
         unsafe { c.lock.reset_after_fork() };
     }
+    // SAFETY: the caller's promise.
+    unsafe { shelf::reset_after_fork() };
 }
 
 /// Returns what buffers and sidelines hold to the blocks, and adopts orphans. Returns the bytes returned.
@@ -536,6 +577,13 @@ pub(crate) unsafe fn retire_in_stopped_world() -> usize {
         HEAP.labs.retire_all(kind::count(), slabs, |_, from, to| {
             bytes += to - from;
             release(from, to);
+        });
+    }
+    // SAFETY: the world is stopped.
+    unsafe {
+        shelf::empty_in_stopped_world(|run| {
+            bytes += run[1] - run[0];
+            release(run[0], run[1]);
         });
     }
     let epoch = HEAP.epoch();

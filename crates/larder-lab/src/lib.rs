@@ -179,6 +179,11 @@ impl Labs {
         }
     }
 
+    /// The calling thread's present index: a hint, stale as soon as it is read. `None` where buffers belong to threads.
+    pub fn current_index(&self) -> Option<usize> {
+        self.ground.current_index()
+    }
+
     /// How many association indices there are; 0 where buffers belong to threads.
     pub fn indices(&self) -> usize {
         self.ground.indices() as usize

@@ -1,0 +1,141 @@
+//! Runs that wait near the buffer that will want them.
+//!
+//! Among survivors free runs are short. A refill that has the lock of its class therefore takes several, about as much as
+//! one long run would be, and puts those that it does not install on the shelf of its index, class and kind. The next
+//! refills there need neither the class's lock nor a sweep.
+//!
+//! A shelf is guarded by a lock that nobody waits for: whoever does not get it goes to the class. It is taken by registered
+//! threads in a slow path only, so nobody holds one in a stopped world, and a signal handler that interrupts a slow path
+//! does not come here. Every stop empties the shelves.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use larder_blocks::class;
+use larder_sys::memory::{self, ReserveError};
+use larder_units::Bytes;
+
+use crate::heap::HEAP;
+use crate::kind;
+
+/// Runs on a shelf.
+const ROOM: usize = 7;
+
+#[repr(C, align(128))]
+struct Shelf {
+    /// 1 while somebody uses the shelf. Label `shelf.lock`.
+    taken: AtomicU32,
+    used: UnsafeCell<u32>,
+    runs: UnsafeCell<[[usize; 2]; ROOM]>,
+}
+
+// SAFETY: the cells are used by whoever has set `taken`, or in a stopped world.
+unsafe impl Sync for Shelf {}
+
+/// Address of the shelves: for each index one for each kind and class. 0 where buffers belong to threads.
+///
+/// Sync: written once, at initialisation.
+static SHELVES: AtomicUsize = AtomicUsize::new(0);
+
+/// Reserves the shelves; what is not used costs no memory.
+pub(crate) fn set_up() -> Result<(), ReserveError> {
+    let n = HEAP.labs.indices() * kind::MAX * class::COUNT;
+    if n > 0 {
+        let at = memory::map_lazy(Bytes(n * size_of::<Shelf>()))?;
+        SHELVES.store(at.as_ptr().expose_provenance(), Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn shelf(index: usize, kind: usize, class: usize) -> Option<&'static Shelf> {
+    let first = SHELVES.load(Ordering::Relaxed);
+    let at = first + ((index * kind::MAX + kind) * class::COUNT + class) * size_of::<Shelf>();
+    // SAFETY: `set_up` mapped a zeroed shelf there, and it is never unmapped.
+    (first != 0).then(|| unsafe { &*core::ptr::with_exposed_provenance::<Shelf>(at) })
+}
+
+/// A shelf in use by the calling thread.
+pub(crate) struct Held(&'static Shelf);
+
+/// The shelf of the current index, unless somebody else has it. The caller defers stops and is registered.
+pub(crate) fn current(kind: usize, class: usize) -> Option<Held> {
+    let shelf = shelf(HEAP.labs.current_index()?, kind, class)?;
+    // ORDER shelf.lock: Acquire, with the store in `Drop`.
+    (shelf.taken.swap(1, Ordering::Acquire) == 0).then_some(Held(shelf))
+}
+
+impl Held {
+    /// Takes a run off.
+    pub fn pop(&mut self) -> Option<[usize; 2]> {
+        // SAFETY: `taken` is this thread's.
+        unsafe {
+            let used = &mut *self.0.used.get();
+            if *used == 0 {
+                return None;
+            }
+            *used -= 1;
+            Some((*self.0.runs.get())[*used as usize])
+        }
+    }
+
+    /// Puts a run on; false where there is no room.
+    pub fn push(&mut self, run: [usize; 2]) -> bool {
+        // SAFETY: `taken` is this thread's.
+        unsafe {
+            let used = &mut *self.0.used.get();
+            if *used as usize == ROOM {
+                return false;
+            }
+            (*self.0.runs.get())[*used as usize] = run;
+            *used += 1;
+            true
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // ORDER shelf.lock: Release, with the swap in `current`.
+        self.0.taken.store(0, Ordering::Release);
+    }
+}
+
+fn every(mut f: impl FnMut(&'static Shelf)) {
+    for index in 0..HEAP.labs.indices() {
+        for kind in 0..kind::count() {
+            for class in 0..class::COUNT {
+                if let Some(shelf) = shelf(index, kind, class) {
+                    f(shelf);
+                }
+            }
+        }
+    }
+}
+
+/// Empties every shelf.
+///
+/// # Safety
+/// The world is stopped.
+pub(crate) unsafe fn empty_in_stopped_world(mut f: impl FnMut([usize; 2])) {
+    every(|shelf| {
+        // SAFETY: nobody holds a shelf in a stopped world.
+        unsafe {
+            let used = &mut *shelf.used.get();
+            for run in &(&*shelf.runs.get())[..*used as usize] {
+                f(*run);
+            }
+            *used = 0;
+        }
+    });
+}
+
+/// In a fork child: threads that held a shelf are gone. What they were moving is found by the next sweep.
+///
+/// # Safety
+/// The caller is the only thread of the process.
+pub(crate) unsafe fn reset_after_fork() {
+    every(|shelf| shelf.taken.store(0, Ordering::Relaxed));
+}
+
+/// Most runs that one refill takes for itself and a shelf.
+pub(crate) const MOST_RUNS: usize = ROOM + 1;
