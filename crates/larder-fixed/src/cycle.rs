@@ -421,7 +421,7 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
     record.start = begun;
     let registry = REGISTRY.lock_to_stop();
     let stopped = registry.stop_world();
-    (record.threads, record.threads_blocked) = (stopped.signalled, stopped.blocked);
+    (record.threads, record.threads_blocked) = (stopped.signalled, stopped.blocked + stopped.parked);
     record.time_to_stop = Nanos(stopped.time_ns);
     hooks::event(Event::PostStopWorld);
 
@@ -452,7 +452,7 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
     // SAFETY: taken above.
     unsafe { lock::release() };
     record.pause = clock::now().since(begun);
-    stop::wake_resumed();
+    stop::wake_resumed(usable_cpus());
     AGAIN.bump_and_wake(1);
     hooks::event(Event::PostStartWorld);
     PAUSED_NS.fetch_add(record.pause.0, Ordering::Relaxed);

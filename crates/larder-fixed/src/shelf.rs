@@ -61,7 +61,8 @@ pub(crate) struct Held(&'static Shelf);
 pub(crate) fn current(kind: usize, class: usize) -> Option<Held> {
     let shelf = shelf(HEAP.labs.current_index()?, kind, class)?;
     // ORDER shelf.lock: Acquire, with the store in `Drop`.
-    (shelf.taken.swap(1, Ordering::Acquire) == 0).then_some(Held(shelf))
+    // Not `then_some`: a `Held` that is made and dropped would give away what somebody else holds.
+    (shelf.taken.swap(1, Ordering::Acquire) == 0).then(|| Held(shelf))
 }
 
 impl Held {

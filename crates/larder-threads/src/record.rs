@@ -59,6 +59,11 @@ pub struct Thread {
     ///
     /// Sync: owner thread writes; collector reads, ordered by `stop.ack`.
     pub(crate) answered: AtomicU32,
+    /// Number of the stop in which the thread is parked, 0 while it is not. A later stop that finds the thread still parked
+    /// claims it by writing its own number: the thread need not run to be stopped again.
+    ///
+    /// Sync: owner thread before it answers and when it leaves, collectors in between, by compare-and-swap; `stop.parked`.
+    pub(crate) parked: AtomicU32,
     /// Start routine, of threads that were created here. Such a thread's argument is a root until it ends.
     ///
     /// Sync: creator before the thread exists, then owner thread.

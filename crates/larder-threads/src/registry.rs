@@ -98,6 +98,8 @@ impl RegistryGuard<'_> {
         record.detached.store(0, Ordering::Relaxed);
         record.signalled.store(0, Ordering::Relaxed);
         record.answered.store(0, Ordering::Relaxed);
+        // Not 0 where the record's last thread was parked when another forked.
+        record.parked.store(0, Ordering::Relaxed);
         record.set_state(ThreadState::Starting);
         record.next.store(registry.first.load(Ordering::Relaxed), Ordering::Relaxed);
         registry.first.store(at, Ordering::Relaxed);
@@ -276,7 +278,7 @@ impl Registry {
         let guard = RegistryGuard { registry: self, _deferral: None };
         guard.resume_world();
         drop(guard);
-        stop::wake_resumed();
+        stop::wake_resumed(1);
     }
 
     /// Notes the `pthread_t` of a thread that was just created, for those who join it before it runs.

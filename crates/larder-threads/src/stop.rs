@@ -15,7 +15,7 @@
 //! A thread that comes back from a blocking region reads `WORLD` after it has become `Running` again; the collector
 //! reads the state after it has made `WORLD` odd. With a full fence between the two accesses on each side, at least
 //! one of them sees the other: the thread waits, or it is signalled (and a signalled thread always answers).
-//! The resume is passed on: the collector wakes one thread and every thread that leaves wakes [`FAN`] more, so the
+//! The resume is passed on: the collector wakes one thread and every thread that leaves wakes the next, so the
 //! collector does not spend the beginning of everybody's time on a thousand wakes, and is not pushed off its CPU by those
 //! it woke while it still holds locks. The next stop first wakes whoever might still sleep.
 //!
@@ -47,8 +47,7 @@ static SIGNAL: AtomicI32 = AtomicI32::new(libc::SIGPWR);
 /// After this long without the last answer the collector looks whether somebody died.
 const RECHECK_NS: u64 = 50_000_000;
 
-/// How many threads each thread that leaves a stop wakes.
-const FAN: u32 = 8;
+static BOOST: AtomicU32 = AtomicU32::new(0);
 
 /// What a stop cost.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,6 +56,8 @@ pub struct Stopped {
     pub signalled: u32,
     /// Threads that were in a blocking region.
     pub blocked: u32,
+    /// Threads that had not left the last stop.
+    pub parked: u32,
     /// From the request until the last answer.
     pub time_ns: u64,
 }
@@ -143,6 +144,7 @@ fn park(thread: &Thread, sp: usize) {
     }
     thread.stack_pointer.store(sp, Ordering::Relaxed);
     thread.answered.store(number, Ordering::Relaxed);
+    thread.parked.store(number, Ordering::Relaxed);
     // ORDER stop.ack: the fence and this addition publish the stack pointer, with the Acquire in `wait_for_answers`.
     let answers = ANSWERS.fetch_add(1, Ordering::AcqRel) + 1;
     // Between the addition and the load: the collector stores EXPECTED and then reads ANSWERS.
@@ -151,7 +153,37 @@ fn park(thread: &Thread, sp: usize) {
         COMPLETE.store(number, Ordering::Release);
         futex::wake(&COMPLETE, 1);
     }
-    wait_while(number);
+    stay_parked(thread);
+}
+
+/// Sleeps until the thread may leave: no stop is under way, and none that began has claimed it.
+fn stay_parked(thread: &Thread) {
+    loop {
+        // ORDER stop.parked: Acquire, with the claim in `stop_world`: whoever sees a claim sees that stop's number.
+        let parked = thread.parked.load(Ordering::Acquire);
+        // ORDER stop.resume: Acquire, with the store in `resume_world`: what the collector wrote is seen.
+        let number = WORLD.load(Ordering::Acquire);
+        if number & 1 == 1 {
+            futex::wait(&WORLD, number);
+            continue;
+        }
+        // A stop that began meanwhile has claimed the thread, or finds it running.
+        if thread.parked.compare_exchange(parked, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            break;
+        }
+    }
+    pass_on();
+}
+
+/// Lets the next thread go.
+fn pass_on() {
+    let more = BOOST.load(Ordering::Relaxed);
+    // Two threads may take the same value: then one CPU more is busy a little earlier.
+    let two = more > 0;
+    if two {
+        BOOST.store(more - 1, Ordering::Relaxed);
+    }
+    futex::wake(&WORLD, 1 + u32::from(two));
 }
 
 /// Sleeps while the stop `number` lasts.
@@ -160,7 +192,7 @@ pub(crate) fn wait_while(number: u32) {
     while WORLD.load(Ordering::Acquire) == number {
         futex::wait(&WORLD, number);
     }
-    futex::wake(&WORLD, FAN);
+    pass_on();
 }
 
 /// The number of the stop under way, if one is. The caller has just become visible as running.
@@ -186,14 +218,13 @@ impl RegistryGuard<'_> {
         // states below (see `stop_seen_after_fence`).
         WORLD.store(number, Ordering::Release);
         fence(Ordering::SeqCst);
-        // Whoever still sleeps after the last stop has to come out of its handler to answer this one.
-        futex::wake(&WORLD, u32::MAX);
         let mut stopped = Stopped::default();
         self.for_each(|thread| {
             if core::ptr::from_ref(thread).cast::<u8>() == own.cast_const() {
                 return;
             }
             match thread.state() {
+                ThreadState::Running if claim(thread, number) => stopped.parked += 1,
                 ThreadState::Running => {
                     thread.signalled.store(number, Ordering::Relaxed);
                     if send(thread) {
@@ -252,8 +283,16 @@ impl RegistryGuard<'_> {
 
 /// Wakes the first of the threads that a resume lets go; it wakes others. One is enough, and it can have the CPU that a
 /// marker has just left: more would push the collector off its own.
-pub fn wake_resumed() {
+pub fn wake_resumed(cpus: usize) {
+    BOOST.store(cpus as u32 - 1, Ordering::Relaxed);
     futex::wake(&WORLD, 1);
+}
+
+/// Takes a thread that has not left the last stop over into this one. False if it runs.
+fn claim(thread: &Thread, number: u32) -> bool {
+    let parked = thread.parked.load(Ordering::Relaxed);
+    // ORDER stop.parked: Release, with the load in `stay_parked`.
+    parked != 0 && thread.parked.compare_exchange(parked, number, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
 /// Sends the stop signal; false when the thread is gone.

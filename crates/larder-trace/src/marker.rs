@@ -313,6 +313,14 @@ impl<'a, H: Objects> Marker<'a, H> {
                     hot = self.lift();
                     continue;
                 }
+                if rotated != length {
+                    if found > 0 {
+                        // What was found so far counts differently.
+                        hot.stack.push_if(entry, true);
+                        break;
+                    }
+                    interior = Interior::Always;
+                }
                 let at = entry.start.cast::<usize>().cast_const();
                 // SAFETY: whoever pushed the entry vouches for its range, and the world is stopped. Memory that a program did
                 // not write yet comes from the kernel as zeroes or holds what was there before. There is room for a piece.
@@ -323,11 +331,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                         collect_wide::<L>(at, length, range, out.add(found))
                     }
                 };
-                if rotated != length {
-                    interior = Interior::Always;
-                    break;
-                }
-                if found > WORDS - PIECE / size_of::<usize>() - window::NARROW {
+                if interior == Interior::Always || found > WORDS - PIECE / size_of::<usize>() - window::NARROW {
                     break;
                 }
             }
