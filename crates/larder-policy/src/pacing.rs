@@ -26,6 +26,13 @@ pub struct HeapFacts {
 /// inside a second-level plus third-level cache. libgc collects such heaps every few hundred kilobytes.
 pub const LEAST_BUDGET: Bytes = Bytes::mib(6);
 
+/// Where the share passes this, the heap leaves the second-level cache: marking it becomes as slow per byte as marking a large
+/// one, while a cycle's other costs are still a good part of the whole. From here on the share counts twice ...
+const DOUBLED_FROM: Bytes = Bytes::mib(4);
+
+/// ... for so much of it.
+const DOUBLED: Bytes = Bytes::mib(6);
+
 /// What each further thread adds to the constant: to stop a thread and to let it go on takes about 15 microseconds of
 /// CPU time, in which it would have allocated about so much.
 const THREAD_BUDGET: Bytes = Bytes(24 * 1024);
@@ -52,8 +59,9 @@ const LEAST_STEP: Bytes = Bytes(256 * 1024);
 pub fn budget(facts: HeapFacts) -> Bytes {
     let traced = facts.live.0 + facts.roots.0;
     let share = traced.saturating_mul(SHARE_TENTHS) / 10 / facts.free_space_divisor.max(1);
+    let doubled = share.saturating_sub(DOUBLED_FROM.0).min(DOUBLED.0);
     let crowd = facts.threads.saturating_sub(SMALL_CROWD) * THREAD_BUDGET.0;
-    let constant = (LEAST_BUDGET.0 + crowd) / 100 * (100 - share.min(FADED.0) / (FADED.0 / 100));
+    let constant = (LEAST_BUDGET.0 + doubled + crowd) / 100 * (100 - share.min(FADED.0) / (FADED.0 / 100));
     let wanted = share.saturating_add(constant).max(facts.initial.0.saturating_sub(facts.live.0));
     if facts.max.0 == 0 {
         return Bytes(wanted);
