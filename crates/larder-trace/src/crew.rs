@@ -17,7 +17,7 @@ use larder_sys::signal::Mask;
 use larder_units::Bytes;
 
 use crate::descriptor::Entry;
-use crate::marker::{Marker, Objects, Own, PROC_ROOM, Tally};
+use crate::marker::{Marker, Objects, Own, PROC_ROOM, Tally, WORDS};
 use crate::stack::Stack;
 
 /// Entries in the public part of a marker's work list.
@@ -64,8 +64,13 @@ impl Crew {
     const fn new() -> Self {
         Self {
             deques: [const { Deque::new() }; MAX_MARKERS],
-            owns: [const { UnsafeCell::new(Own { stack: Stack::new(), proc_room: core::ptr::null_mut() }) };
-                MAX_MARKERS],
+            owns: [const {
+                UnsafeCell::new(Own {
+                    stack: Stack::new(),
+                    words: core::ptr::null_mut(),
+                    proc_room: core::ptr::null_mut(),
+                })
+            }; MAX_MARKERS],
             termination: Termination::new(),
             helpers: AtomicUsize::new(0),
             bell: Event::new(),
@@ -88,6 +93,7 @@ impl Crew {
         let own = unsafe { &mut *self.owns[i].get() };
         own.stack.reserve(self.limit.load(Ordering::Relaxed))?;
         if own.proc_room.is_null() {
+            own.words = memory::map_lazy(Bytes(WORDS * size_of::<usize>()))?.as_ptr().cast();
             own.proc_room = memory::map_lazy(Bytes(PROC_ROOM * size_of::<Entry>()))?.as_ptr().cast();
             let slots = memory::map_lazy(Bytes(PUBLIC * size_of::<Entry>()))?;
             // SAFETY: PUBLIC entries, a power of two, used by this deque alone.

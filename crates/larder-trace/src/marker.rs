@@ -4,7 +4,6 @@
 //! entries have their mark byte and their object prefetched, so that the cache misses of several objects overlap
 //! (thesis 3.4; the queue is Cher, Hosking and Vitek's).
 
-use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use larder_sync::worklist::Deque;
@@ -62,7 +61,7 @@ const STACK_ROTATED: usize = descriptor::STACK.rotate_right(3);
 /// hard to foresee, how many they are in several objects less so.
 const BATCH: usize = 8;
 /// Room for the addresses of a batch.
-const WORDS: usize = 1024;
+pub const WORDS: usize = 1024;
 /// A marker that has more private entries than this, and nothing public, gives half of them away.
 const SHARE_ABOVE: usize = 16;
 /// Most entries that are given away at once.
@@ -102,11 +101,13 @@ pub struct Tally {
 pub struct Own {
     /// Private entries.
     pub stack: Stack,
+    /// Room for [`WORDS`] words. Not on the stack: any thread may collect, and each would keep the pages.
+    pub words: *mut usize,
     /// Room for what client mark procedures push.
     pub proc_room: *mut Entry,
 }
 
-// SAFETY: `proc_room` belongs to this marker alone.
+// SAFETY: `words` and `proc_room` belong to this marker alone.
 unsafe impl Send for Own {}
 
 /// What the inner loops of a marker use, apart from the queue: small enough for the registers.
@@ -291,8 +292,7 @@ impl<'a, H: Objects> Marker<'a, H> {
     fn drain_with<L: Look>(&mut self, mut announce: impl FnMut(usize)) {
         let share_above = if self.public.is_some() { SHARE_ABOVE } else { usize::MAX / (2 * size_of::<Entry>()) };
         let range = self.heap.range();
-        let mut words = [MaybeUninit::<usize>::uninit(); WORDS];
-        let out: *mut usize = words.as_mut_ptr().cast();
+        let out = self.own.words;
         let mut hot = self.lift();
         loop {
             if hot.stack.is_above(share_above) {
