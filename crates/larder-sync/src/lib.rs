@@ -8,6 +8,7 @@
 //! - [`worklist`]: the public part of a marker's work list, from which other markers steal.
 //! - [`termination`]: how markers agree that nothing is left to mark, without a shared counter.
 //! - [`asymmetric`]: a fence whose frequent half is free.
+//! - [`gate`]: keeps threads out, and waits until those inside have left.
 //!
 //! Nothing here allocates, unwinds on purpose, or calls back into its caller with a lock held. Everything may run while
 //! signals arrive, and nothing changes `errno`.
@@ -48,6 +49,7 @@ macro_rules! const_unless_loom {
 
 pub mod asymmetric;
 pub mod atomic;
+pub mod gate;
 pub mod lock;
 pub mod parker;
 pub mod step;
