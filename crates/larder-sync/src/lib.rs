@@ -9,6 +9,7 @@
 //! - [`termination`]: how markers agree that nothing is left to mark, without a shared counter.
 //! - [`asymmetric`]: a fence whose frequent half is free.
 //! - [`gate`]: keeps threads out, and waits until those inside have left.
+//! - [`intake`]: a list to which anybody adds and from which one takes everything.
 //!
 //! Nothing here allocates, unwinds on purpose, or calls back into its caller with a lock held. Everything may run while
 //! signals arrive, and nothing changes `errno`.
@@ -50,6 +51,7 @@ macro_rules! const_unless_loom {
 pub mod asymmetric;
 pub mod atomic;
 pub mod gate;
+pub mod intake;
 pub mod lock;
 pub mod parker;
 pub mod step;
