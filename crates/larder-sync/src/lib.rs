@@ -77,15 +77,21 @@ pub use loom;
 /// Declares a static of the process. Under loom, whose objects live for one execution, each execution has its own.
 #[macro_export]
 macro_rules! process_static {
-    ($(#[$attribute:meta])* $visibility:vis static $name:ident: $type:ty = $value:expr;) => {
+    ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
+        $crate::process_static! { @ $(#[$attribute])* () $name: $type = $value; }
+    };
+    ($(#[$attribute:meta])* pub static $name:ident: $type:ty = $value:expr;) => {
+        $crate::process_static! { @ $(#[$attribute])* (pub) $name: $type = $value; }
+    };
+    (@ $(#[$attribute:meta])* ($($visibility:tt)*) $name:ident: $type:ty = $value:expr;) => {
         #[cfg(not(loom))]
         $(#[$attribute])*
-        $visibility static $name: $type = $value;
+        $($visibility)* static $name: $type = $value;
 
         #[cfg(loom)]
         $crate::loom::lazy_static! {
             $(#[$attribute])*
-            $visibility static ref $name: $type = $value;
+            $($visibility)* static ref $name: $type = $value;
         }
     };
 }

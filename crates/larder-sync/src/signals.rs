@@ -77,7 +77,8 @@ pub fn look() {
 
 /// Sends the signal to a thread.
 pub fn send(target: &Target) {
-    target.pending.store(true, Ordering::Release);
+    // An exchange, because loom would let a look that found nothing overwrite a store that it was before.
+    target.pending.swap(true, Ordering::Release);
     let asleep = target.asleep.lock().expect(POISON).clone();
     if let Some((queue, bed)) = asleep {
         let mut sleepers = queue.lock().expect(POISON);
@@ -94,7 +95,8 @@ pub(crate) const POISON: &str = "a model does not poison its locks";
 pub(crate) fn lie_down(queue: &Queue, bed: &Bed) -> bool {
     let Some(Some(target)) = own(|own| own.target.clone().filter(|_| !own.masked)) else { return true };
     let mut asleep = target.asleep.lock().expect(POISON);
-    if target.pending.load(Ordering::Relaxed) {
+    // An exchange as well, because it sees the newest value.
+    if target.pending.fetch_or(false, Ordering::Relaxed) {
         return false;
     }
     *asleep = Some((queue.clone(), bed.clone()));

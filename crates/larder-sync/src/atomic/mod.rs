@@ -1,9 +1,9 @@
 //! Atomics, from the one place that a model can replace.
 //!
 //! Under `cfg(loom)` these are loom's, which explore interleavings and stale reads; otherwise they are `core`'s. The
-//! protocols of this crate and of `larder-threads` import from here and have models. Other crates above import `core`'s
-//! for their own protocols, which have no loom models yet; of this module they use the fence. loom treats a `SeqCst`
-//! access as `AcqRel`, so a protocol that needs a total order says so with `fence(SeqCst)`, which loom does model.
+//! protocols of this crate and of `larder-threads` import from here and have models. Other crates above import `core`'s.
+//! loom treats a `SeqCst` access as `AcqRel`, so a protocol that needs a total order says so with `fence(SeqCst)`, which
+//! loom does model.
 //!
 //! In a model, a thread that takes signals may be interrupted before each access, and at each compiler fence: that is
 //! where a handler may run.

@@ -9,6 +9,38 @@ pub fn compiler_fence(_: Ordering) {
     signals::look();
 }
 
+/// What an access finds after the model has failed.
+trait Nothing {
+    fn nothing() -> Self;
+}
+
+fn nothing<T: Nothing>() -> T {
+    T::nothing()
+}
+
+macro_rules! nothing {
+    ($($type:ty),*) => { $(
+        impl Nothing for $type {
+            fn nothing() -> Self {
+                Default::default()
+            }
+        }
+    )* };
+}
+nothing!((), bool, i32, u32, u64, usize);
+
+impl<T> Nothing for *mut T {
+    fn nothing() -> Self {
+        std::ptr::null_mut()
+    }
+}
+
+impl<T: Nothing> Nothing for Result<T, T> {
+    fn nothing() -> Self {
+        Ok(T::nothing())
+    }
+}
+
 macro_rules! methods {
     ($inner:ident, $value:ty: $($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         /// An atomic with this value.
@@ -21,6 +53,10 @@ macro_rules! methods {
             /// As `core`'s, after a look for a signal.
             #[track_caller]
             pub fn $name(&self, $($argument: $type),*) -> $result {
+                if std::thread::panicking() {
+                    // A guard that is dropped after the model has failed, when loom runs no thread any more.
+                    return nothing();
+                }
                 signals::look();
                 self.0.$name($($argument),*)
             }

@@ -79,6 +79,9 @@ impl Word {
 
     /// Wakes at most `sleepers` of those that sleep on this word, longest first.
     pub(crate) fn wake(&self, sleepers: u32) {
+        if std::thread::panicking() {
+            return;
+        }
         let mut queue = self.queue.lock().expect(POISON);
         for _ in 0..sleepers {
             let Some(bed) = queue.pop_front() else { break };
