@@ -407,13 +407,15 @@ pub(crate) fn reclaim_if_empty(index: usize) -> bool {
         // SAFETY: the caller and the checks around see that the block is `Small`.
         b.state() == State::Small && find(unsafe { b.all_marks() }, 0, epoch, true) == b.cells.get() as usize
     };
-    let epoch = HEAP.epoch();
-    if !is_empty(epoch) || b.previous.get() == ORPHAN {
+    if !is_empty(HEAP.epoch()) || b.previous.get() == ORPHAN {
         return false;
     }
     point(Point::CensusCandidate);
     let (class, kind) = (b.class.get() as usize, b.kind.get() as usize);
     let mut locked = Locked::new(class);
+    // An unregistered thread can have missed a cycle meanwhile: what was allocated since bears another epoch than the one
+    // that the first look asked for.
+    let epoch = HEAP.epoch();
     let list = locked.list(kind);
     list.renew(epoch);
     // Between the look and the lock the block may have got a run, another class, or be on its way there.

@@ -5,8 +5,10 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::process::Command;
 
+use larder_fixed::inject::{Point, at_points};
 use larder_fixed::options::Options;
 use larder_fixed::{allocate, cycle, free, init, kind, threads};
+use larder_sys::thread;
 use larder_testkit::mutator::{RESULT, check, life, object_of};
 use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
@@ -132,6 +134,60 @@ fn unregistered_threads_may_allocate_uncollectable_objects() {
             stranger.join().unwrap();
         }
         assert!(cycle::number() > 10);
+    });
+}
+
+/// A thread that is not registered is not stopped: a whole cycle may pass between its look at a block, which was empty,
+/// and its locking of the list that the block is in.
+#[test]
+fn a_census_that_missed_a_cycle_takes_no_block_with_objects() {
+    /// The thread that takes the census; 0 until it begins, and after its first candidate.
+    static STRANGER: AtomicUsize = AtomicUsize::new(0);
+    /// It stands at a candidate. Sync: it sets this, the main thread clears it.
+    static STANDS: AtomicBool = AtomicBool::new(false);
+    const BYTES: usize = 3000;
+    const OBJECTS: usize = 2000;
+
+    fn stand_at_candidate(point: Point) {
+        let me = thread::tid() as usize;
+        if point == Point::CensusCandidate
+            && STRANGER.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
+            STANDS.store(true, Ordering::Release);
+            crowd::wait_until(|| !STANDS.load(Ordering::Acquire));
+        }
+    }
+
+    in_child("a_census_that_missed_a_cycle_takes_no_block_with_objects", &[], || {
+        init(&Options { initial_heap: larder_units::Bytes::mib(256), ..Options::default() });
+        verifier::watch(Rules::WITH_STRANGERS);
+        let own = Words::roots(OBJECTS);
+        // Blocks that a cycle leaves empty, in their list.
+        for i in 0..OBJECTS {
+            own.set(i, object_of(i as u64, BYTES).expose_provenance());
+        }
+        own.clear();
+        assert!(cycle::collect());
+        at_points(Some(stand_at_candidate));
+        let stranger = std::thread::spawn(|| {
+            STRANGER.store(thread::tid() as usize, Ordering::Release);
+            // Large objects empty the pool, and then want blocks from the census.
+            while STRANGER.load(Ordering::Acquire) != 0 {
+                // SAFETY: uncollectable: it needs no root.
+                unsafe { allocate(kind::POINTER_FREE_UNCOLLECTABLE, 40_000).write_bytes(0xff, 40_000) };
+            }
+        });
+        crowd::wait_until(|| STANDS.load(Ordering::Acquire));
+        assert!(cycle::collect());
+        for i in 0..OBJECTS {
+            own.set(i, object_of(i as u64, BYTES).expose_provenance());
+        }
+        STANDS.store(false, Ordering::Release);
+        stranger.join().unwrap();
+        for i in 0..OBJECTS {
+            check(ptr::with_exposed_provenance(own.get(i)), BYTES, i as u64);
+        }
+        assert!(cycle::collect());
     });
 }
 
