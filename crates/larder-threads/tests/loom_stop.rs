@@ -28,6 +28,8 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
 enum Act {
     /// Touches its cell.
     Run,
+    /// Sleeps in the kernel, unknown to the runtime, until all cycles are over.
+    Sleep,
     /// Leaves the heap alone for a while.
     Block,
     /// As above, and uses the heap in between.
@@ -47,6 +49,8 @@ struct Heap {
     class: Lock,
     /// Happens when a thread has registered.
     registered: Event,
+    /// Happens when all cycles are over.
+    over: Event,
 }
 
 // SAFETY: loom checks the accesses to the cells; that is what the models are for.
@@ -57,7 +61,7 @@ unsafe impl Send for Heap {}
 impl Heap {
     fn new() -> Arc<Self> {
         let cells = std::array::from_fn(|_| UnsafeCell::new(0));
-        Arc::new(Self { cells, loader: Lock::new(), class: Lock::new(), registered: Event::new() })
+        Arc::new(Self { cells, loader: Lock::new(), class: Lock::new(), registered: Event::new(), over: Event::new() })
     }
 
     /// What thread `me` does as a mutator.
@@ -70,6 +74,7 @@ impl Heap {
     fn act(&self, me: usize, act: Act) {
         match act {
             Act::Run => self.run(me),
+            Act::Sleep => self.over.wait(0),
             Act::Block => blocking::region(|| ()),
             Act::BlockAndBeActive => blocking::region(|| blocking::active_region(|| self.run(me))),
             Act::Defer => {
@@ -160,6 +165,7 @@ fn world_after(registered: u32, preemptions: usize, stops: usize, acts: &'static
         for _ in 0..stops {
             heap.collect();
         }
+        heap.over.bump_and_wake_all();
         for thread in threads {
             thread.join().unwrap();
         }
@@ -192,6 +198,16 @@ fn two_threads_are_stopped() {
 #[test]
 fn two_threads_are_stopped_twice() {
     world_after(2, 2, 2, &[&[], &[]]);
+}
+
+#[test]
+fn two_sleepers_are_stopped_twice() {
+    world_after(2, 1, 2, &[&[Act::Sleep], &[Act::Sleep]]);
+}
+
+#[test]
+fn three_sleepers_are_stopped() {
+    world_after(3, 1, 1, &[&[Act::Sleep], &[Act::Sleep], &[Act::Sleep]]);
 }
 
 #[test]
@@ -354,6 +370,8 @@ mutants! {
         "stop: wake the first", "deadlock", world(3, 1, &[&[]]);
     a_wake_that_is_not_passed_on_leaves_one_asleep:
         "stop: pass the wake on", "deadlock", world_after(2, 2, 1, &[&[], &[]]);
+    a_wake_that_is_not_passed_on_leaves_two_of_three_asleep:
+        "stop: pass the wake on", "deadlock", world_after(3, 1, 1, &[&[Act::Sleep], &[Act::Sleep], &[Act::Sleep]]);
     a_stop_that_does_not_wake_the_last_ones_sleepers_waits_for_them:
         "stop: wake the last stop's sleepers", "deadlock", a_collector_stopped_before_it_wakes();
 }
