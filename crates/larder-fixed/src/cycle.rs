@@ -16,7 +16,7 @@
 //! No list of blocks is touched in the pause; what grows with the number of lists is only the look for sidelined runs.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering, fence};
 
 use larder_blocks::block::State;
 use larder_events::{Cause, CycleRecord};
@@ -94,6 +94,9 @@ pub(crate) fn epochs() -> (u8, u8) {
 
 fn set_epochs(old: u8, new: u8) {
     EPOCHS.store(u16::from(old) << 8 | u16::from(new), Ordering::Relaxed);
+    // ORDER cycle.epochs: Release, with the fence in `object::is_allocated`, for the marks that this thread writes after
+    // it; a helper passes the fence of the crew's gate.
+    fence(Ordering::Release);
 }
 
 pub(crate) fn count_marked(bytes: usize) {

@@ -36,10 +36,12 @@ pub enum Point {
     LargeLocked = 14,
     /// In the census, before a block that looks empty is locked.
     CensusCandidate = 15,
+    /// An object's mark was read, and not yet compared with the epochs.
+    MarkRead = 16,
 }
 
 /// All points, for tests that visit each.
-pub const POINTS: [Point; 15] = [
+pub const POINTS: [Point; 16] = [
     Point::RefillEntered,
     Point::RefillLocked,
     Point::SweepNextBlock,
@@ -55,6 +57,7 @@ pub const POINTS: [Point; 15] = [
     Point::LargeTaken,
     Point::LargeLocked,
     Point::CensusCandidate,
+    Point::MarkRead,
 ];
 
 /// What a test wants to happen at points.

@@ -191,6 +191,41 @@ fn a_census_that_missed_a_cycle_takes_no_block_with_objects() {
     });
 }
 
+/// As above, between reading an object's mark and reading the epochs.
+#[test]
+fn a_free_that_missed_a_cycle_finds_the_object() {
+    /// The thread that frees; 0 until it begins, and after it has read the mark.
+    static STRANGER: AtomicUsize = AtomicUsize::new(0);
+    /// It has read the mark. Sync: it sets this, the main thread clears it.
+    static STANDS: AtomicBool = AtomicBool::new(false);
+
+    fn stand_at_mark(point: Point) {
+        let me = thread::tid() as usize;
+        if point == Point::MarkRead && STRANGER.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            STANDS.store(true, Ordering::Release);
+            crowd::wait_until(|| !STANDS.load(Ordering::Acquire));
+        }
+    }
+
+    in_child("a_free_that_missed_a_cycle_finds_the_object", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::WITH_STRANGERS);
+        at_points(Some(stand_at_mark));
+        let stranger = std::thread::spawn(|| {
+            // SAFETY: uncollectable: it needs no root.
+            let at = unsafe { allocate(kind::UNCOLLECTABLE, 100) };
+            STRANGER.store(thread::tid() as usize, Ordering::Release);
+            // SAFETY: freed once.
+            unsafe { free(at) };
+        });
+        crowd::wait_until(|| STANDS.load(Ordering::Acquire));
+        assert!(cycle::collect());
+        STANDS.store(false, Ordering::Release);
+        stranger.join().unwrap();
+        assert!(cycle::collect());
+    });
+}
+
 // ---- Blocking regions.
 
 /// Threads in a blocking region. Sync: they add and subtract.
