@@ -3,5 +3,6 @@
 
 fn main() {
     println!("cargo::rustc-link-arg-tests=-Wl,-z,nostart-stop-gc");
+    println!("cargo::rustc-link-arg-bins=-Wl,-z,nostart-stop-gc");
     println!("cargo::rerun-if-changed=build.rs");
 }

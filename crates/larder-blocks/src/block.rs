@@ -109,6 +109,7 @@ const _: () = assert!(size_of::<Block>() == 64);
 
 impl Block {
     /// A record of nothing.
+    #[allow(clippy::new_without_default)] // A constant, which `default` is not.
     pub const fn new() -> Self {
         Self {
             state: AtomicU8::new(State::Untouched as u8),

@@ -16,13 +16,13 @@
 //! No list of blocks is touched in the pause; what grows with the number of lists is only the look for sidelined runs.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering, fence};
 
 use larder_blocks::block::State;
 use larder_events::{Cause, CycleRecord};
 use larder_policy::crew::{CrewFacts, markers as markers_for};
 use larder_policy::pacing::{self, HeapFacts};
-use larder_sync::atomic::fence;
+use larder_sync::gate::Gate;
 use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
 use larder_sys::signal::Mask;
@@ -94,6 +94,9 @@ pub(crate) fn epochs() -> (u8, u8) {
 
 fn set_epochs(old: u8, new: u8) {
     EPOCHS.store(u16::from(old) << 8 | u16::from(new), Ordering::Relaxed);
+    // ORDER cycle.epochs: Release, with the fence in `object::is_allocated`, for the marks that this thread writes after
+    // it; a helper passes the fence of the crew's gate.
+    fence(Ordering::Release);
 }
 
 pub(crate) fn count_marked(bytes: usize) {
@@ -279,7 +282,7 @@ fn run(request: Request) -> bool {
     if is_disabled() {
         return false;
     }
-    let entry = Gate::enter();
+    let entry = GATE.enter();
     // Creating a thread takes the loader's locks in another order than a walk over its list, so helpers come first.
     let markers = {
         // A client's handler that allocates must not come back here for the lock. The stop signal stays open: creating a
@@ -317,82 +320,22 @@ fn run(request: Request) -> bool {
     done
 }
 
-/// Threads on their way into or in a cycle, and a fork that waits for them.
+/// Threads on their way into or in a cycle are inside; a fork closes the gate.
 ///
 /// A child must not inherit the loader's list held by a thread that it does not have; so a fork lets every collector
 /// out first, and new ones wait outside.
 ///
-/// Sync: `entered` is added to before `closed` is read, and `closed` written before `entered` is read, with full fences
-/// between; so a collector and a fork never both go on.
-struct Gate {
-    entered: AtomicUsize,
-    closed: AtomicBool,
-    /// Rings when either changes.
-    bell: Bell,
-}
-
-static GATE: Gate = Gate { entered: AtomicUsize::new(0), closed: AtomicBool::new(false), bell: Bell::new() };
-
-/// A collector inside the gate.
-struct Entered;
-
-impl Gate {
-    fn enter() -> Entered {
-        loop {
-            let seen = GATE.bell.current();
-            GATE.entered.fetch_add(1, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
-            if !GATE.closed.load(Ordering::Relaxed) {
-                return Entered;
-            }
-            drop(Entered);
-            if GATE.closed.load(Ordering::Relaxed) {
-                GATE.bell.wait(seen);
-            }
-        }
-    }
-
-    /// Lets everybody out and keeps the gate closed.
-    fn close() {
-        while GATE.closed.swap(true, Ordering::Relaxed) {
-            let seen = GATE.bell.current();
-            if GATE.closed.load(Ordering::Relaxed) {
-                GATE.bell.wait(seen);
-            }
-        }
-        fence(Ordering::SeqCst);
-        loop {
-            let seen = GATE.bell.current();
-            if GATE.entered.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            GATE.bell.wait(seen);
-        }
-    }
-
-    fn open() {
-        GATE.closed.store(false, Ordering::Release);
-        GATE.bell.bump_and_wake_all();
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        // ORDER cycle.gate: Release, with the load in `close`.
-        if GATE.entered.fetch_sub(1, Ordering::Release) == 1 && GATE.closed.load(Ordering::Relaxed) {
-            GATE.bell.bump_and_wake_all();
-        }
-    }
-}
+/// Sync: its own.
+static GATE: Gate = Gate::new_open();
 
 /// Waits until no cycle is under way, and keeps new ones out.
 pub(crate) fn keep_collectors_out() {
-    Gate::close();
+    GATE.close();
 }
 
 /// Undoes [`keep_collectors_out`].
 pub(crate) fn let_collectors_in() {
-    Gate::open();
+    GATE.open();
 }
 
 struct Stage<'a> {
@@ -694,7 +637,7 @@ fn return_memory(all: bool) -> Bytes {
 
 /// Before fork: no cycle is under way, and this thread holds every lock of the heap.
 pub(crate) fn before_fork() {
-    Gate::close();
+    GATE.close();
     PREPARE.lock_raw();
     CYCLE.lock_raw();
     lock::acquire();
@@ -720,7 +663,7 @@ pub(crate) unsafe fn after_fork_in_parent() {
         PREPARE.unlock_raw();
     }
     AGAIN.bump_and_wake_all();
-    Gate::open();
+    GATE.open();
 }
 
 /// After fork, in the child.
@@ -739,9 +682,7 @@ pub(crate) unsafe fn after_fork_in_child() {
         drop(defer::Deferral::resume());
         CYCLE.reset_after_fork();
         PREPARE.reset_after_fork();
-        GATE.bell.reset_after_fork();
-        GATE.entered.store(0, Ordering::Relaxed);
-        GATE.closed.store(false, Ordering::Relaxed);
+        GATE.reset_after_fork(false);
         AGAIN.reset_after_fork();
         CREW.reset_after_fork();
     }

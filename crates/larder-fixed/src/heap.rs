@@ -203,7 +203,14 @@ impl Heap {
         if self.may_grow(Blocks(0)) {
             return Some(run);
         }
-        self.pool.give(&self.space, run);
+        // A run that was merged from resident and discarded ones counts as resident: discarded as a whole, it is what its
+        // parts were, or less.
+        let at = core::ptr::with_exposed_provenance_mut(self.space.address_of(run.first));
+        if !run.zero {
+            // SAFETY: the run was just taken and is nobody else's.
+            unsafe { memory::discard(at, run.blocks.to_bytes()) };
+        }
+        self.pool.give(&self.space, Run { zero: true, ..run });
         None
     }
 

@@ -40,10 +40,12 @@ pub enum Point {
     ShelfTaken = 16,
     /// Further runs are on the shelf; the run that the refill wants is neither cleared nor installed.
     RunsShelved = 17,
+    /// An object's mark was read, and not yet compared with the epochs.
+    MarkRead = 18,
 }
 
 /// All points, for tests that visit each.
-pub const POINTS: [Point; 17] = [
+pub const POINTS: [Point; 18] = [
     Point::RefillEntered,
     Point::RefillLocked,
     Point::SweepNextBlock,
@@ -61,6 +63,7 @@ pub const POINTS: [Point; 17] = [
     Point::CensusCandidate,
     Point::ShelfTaken,
     Point::RunsShelved,
+    Point::MarkRead,
 ];
 
 /// What a test wants to happen at points.

@@ -1,21 +1,34 @@
 //! Questions about objects.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
 use larder_blocks::State;
 use larder_blocks::space::Place;
 use larder_threads::defer;
 
 use crate::heap::HEAP;
+use crate::inject::{Point, point};
 
 /// Whether the object there is allocated.
 pub(crate) fn is_allocated(place: &Place) -> bool {
     // A cycle between reading the mark and reading the epochs would make a live object look free.
     let _deferral = defer::enter();
-    // SAFETY: a place is a cell of its block.
-    let mark = unsafe { place.block.mark(place.cell) }.load(Ordering::Relaxed);
-    let (old, new) = crate::cycle::epochs();
-    mark == old || mark == new
+    let mut epochs = crate::cycle::epochs();
+    loop {
+        // SAFETY: a place is a cell of its block.
+        let mark = unsafe { place.block.mark(place.cell) }.load(Ordering::Relaxed);
+        point(Point::MarkRead);
+        // ORDER cycle.epochs: Acquire, with the fence in `set_epochs`: who reads a mark of a cycle sees its epochs.
+        fence(Ordering::Acquire);
+        // A thread that is not registered does not defer: it looks again when a cycle has begun or ended meanwhile.
+        let now = crate::cycle::epochs();
+        if now == epochs {
+            return mark == now.0 || mark == now.1;
+        }
+        epochs = now;
+        // ORDER cycle.epochs: as above, for the mark that is read next.
+        fence(Ordering::Acquire);
+    }
 }
 
 fn place(address: usize) -> Option<Place> {

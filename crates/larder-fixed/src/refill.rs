@@ -18,13 +18,14 @@
 
 use core::cell::UnsafeCell;
 use core::ptr;
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use larder_blocks::block::{Block, NONE, State};
 use larder_blocks::class::{CLASSES, COUNT, Class};
 use larder_blocks::pool::Run;
 use larder_blocks::space::Place;
 use larder_lab::{Installed, slot_offset};
+use larder_sync::intake::{self, Intake};
 use larder_sync::lock::{Lock, LockGuard};
 use larder_threads::{REGISTRY, defer};
 use larder_units::Blocks;
@@ -92,8 +93,10 @@ static CENTRALS: [Central; COUNT] = [const {
     }
 }; COUNT];
 
-/// Blocks that were taken without a lock, in signal handlers. Sync: pushed by compare-and-swap; emptied in a stopped world.
-static ORPHANS: AtomicU32 = AtomicU32::new(NONE);
+/// Blocks that were taken without a lock, in signal handlers; linked through `next`. Sync: its own; emptied in a stopped
+/// world.
+static ORPHANS: Intake = Intake::new();
+const _: () = assert!(intake::END == NONE);
 
 /// A class, locked.
 struct Locked {
@@ -443,13 +446,15 @@ pub(crate) fn reclaim_if_empty(index: usize) -> bool {
         // SAFETY: the caller and the checks around see that the block is `Small`.
         b.state() == State::Small && find(unsafe { b.all_marks() }, 0, epoch, true) == b.cells.get() as usize
     };
-    let epoch = HEAP.epoch();
-    if !is_empty(epoch) || b.previous.get() == ORPHAN {
+    if !is_empty(HEAP.epoch()) || b.previous.get() == ORPHAN {
         return false;
     }
     point(Point::CensusCandidate);
     let (class, kind) = (b.class.get() as usize, b.kind.get() as usize);
     let mut locked = Locked::new(class);
+    // An unregistered thread can have missed a cycle meanwhile: what was allocated since bears another epoch than the one
+    // that the first look asked for.
+    let epoch = HEAP.epoch();
     let list = locked.list(kind);
     list.renew(epoch);
     // Between the look and the lock the block may have got a run, another class, or be on its way there.
@@ -516,15 +521,7 @@ pub(crate) fn nested(kind: usize, class: usize) -> *mut u8 {
 pub(crate) fn adopt_later(index: u32) {
     let b = block(index);
     b.previous.set(ORPHAN);
-    let mut head = ORPHANS.load(Ordering::Relaxed);
-    loop {
-        b.next.set(head);
-        // ORDER refill.orphan: Release, with the swap in `retire_in_stopped_world`.
-        match ORPHANS.compare_exchange_weak(head, index, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => return,
-            Err(now) => head = now,
-        }
-    }
+    ORPHANS.add(index, |next| b.next.set(next));
 }
 
 /// Takes the locks of all classes: nobody, registered or not, is inside a refill then.
@@ -600,8 +597,7 @@ pub(crate) unsafe fn retire_in_stopped_world() -> usize {
             }
         }
     }
-    // ORDER refill.orphan: Acquire, with the exchange in `adopt_later`.
-    let mut at = ORPHANS.swap(NONE, Ordering::Acquire);
+    let mut at = ORPHANS.take_all();
     while at != NONE {
         let b = block(at);
         let next = b.next.get();

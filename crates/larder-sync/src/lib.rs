@@ -8,6 +8,8 @@
 //! - [`worklist`]: the public part of a marker's work list, from which other markers steal.
 //! - [`termination`]: how markers agree that nothing is left to mark, without a shared counter.
 //! - [`asymmetric`]: a fence whose frequent half is free.
+//! - [`gate`]: keeps threads out, and waits until those inside have left.
+//! - [`intake`]: a list to which anybody adds and from which one takes everything.
 //!
 //! Nothing here allocates, unwinds on purpose, or calls back into its caller with a lock held. Everything may run while
 //! signals arrive, and nothing changes `errno`.
@@ -17,12 +19,15 @@
 //! The protocols are explored by the models under `tests/loom_*.rs`:
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test -p larder-sync --release --test 'loom_*'
+//! RUSTFLAGS="--cfg loom" cargo test -p larder-sync -p larder-threads --release --test 'loom_*'
 //! ```
 //!
 //! The models run the shipped code. What they replace are the atomics and the kernel's futex queue. [`worklist`] names
 //! the orderings that loom cannot show, and nothing here models the system call of [`asymmetric`], which
 //! `tests/asymmetric.rs` tries on the real kernel.
+//!
+//! A model may leave out one step of a protocol, and must fail then: see `mutants` and [`step`]. Signals, which stop
+//! threads, have a model of their own (`signals`, under loom only).
 //!
 //! loom looks for a race with the last access of a word only, so a thread's own load can hide another's. Where that
 //! mattered, the code avoids such a load and says so.
@@ -30,6 +35,7 @@
 #![cfg_attr(not(any(test, feature = "std", loom)), no_std)]
 
 /// Declares a constructor that is `const`, except under loom, whose atomics register themselves when they are made.
+#[macro_export]
 macro_rules! const_unless_loom {
     ($(#[$attribute:meta])* $visibility:vis fn $name:ident($($arguments:tt)*) -> $result:ty $body:block) => {
         $(#[$attribute])*
@@ -44,8 +50,11 @@ macro_rules! const_unless_loom {
 
 pub mod asymmetric;
 pub mod atomic;
+pub mod gate;
+pub mod intake;
 pub mod lock;
 pub mod parker;
+pub mod step;
 pub mod termination;
 pub mod worklist;
 
@@ -57,3 +66,32 @@ mod line;
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod mutants;
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod signals;
+
+#[cfg(loom)]
+#[doc(hidden)]
+pub use loom;
+
+/// Declares a static of the process. Under loom, whose objects live for one execution, each execution has its own.
+#[macro_export]
+macro_rules! process_static {
+    ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
+        $crate::process_static! { @ $(#[$attribute])* () $name: $type = $value; }
+    };
+    ($(#[$attribute:meta])* pub static $name:ident: $type:ty = $value:expr;) => {
+        $crate::process_static! { @ $(#[$attribute])* (pub) $name: $type = $value; }
+    };
+    (@ $(#[$attribute:meta])* ($($visibility:tt)*) $name:ident: $type:ty = $value:expr;) => {
+        #[cfg(not(loom))]
+        $(#[$attribute])*
+        $($visibility)* static $name: $type = $value;
+
+        #[cfg(loom)]
+        $crate::loom::lazy_static! {
+            $(#[$attribute])*
+            $($visibility)* static ref $name: $type = $value;
+        }
+    };
+}

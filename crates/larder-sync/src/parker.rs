@@ -30,6 +30,7 @@
 
 use crate::atomic::Ordering;
 use crate::futex::{Deadline, Word};
+use crate::step;
 use core::fmt;
 
 /// An event that happens again and again; threads sleep until it has happened once more.
@@ -56,7 +57,7 @@ impl Event {
     pub fn current(&self) -> u32 {
         // ORDER event.happen: Acquire, with the additions in `bump_and_wake_all` and `bump_and_wake`. Weaker, a caller
         // could read the new count, miss the change behind it, and sleep until the next one.
-        self.count.load(Ordering::Acquire)
+        self.count.load(step::order("event.happen: Acquire", Ordering::Acquire))
     }
 
     /// Sleeps until the count is no longer `seen`.
@@ -68,7 +69,8 @@ impl Event {
         }
     }
 
-    /// Sleeps as [`Event::wait`] does, for at most `nanos` nanoseconds; returns whether the count has moved.
+    /// Sleeps as [`Event::wait`] does, for at most `nanos` nanoseconds; returns whether the count has moved. In a model,
+    /// `u64::MAX` is a time that never passes, and any other has passed when others have run.
     pub fn wait_timeout(&self, seen: u32, nanos: u64) -> bool {
         if self.current() != seen {
             return true;
@@ -90,18 +92,25 @@ impl Event {
         self.bump_and_wake(u32::MAX);
     }
 
+    /// Lets the event happen and wakes nobody: [`Event::pass_on`] does, some time later. Returns how often it has
+    /// happened now.
+    pub fn bump(&self) -> u32 {
+        // ORDER event.happen: Release, with the load in `current`. Weaker, a waiter could see the new count before the
+        // change that it stands for.
+        self.count.fetch_add(1, step::order("event.happen: Release", Ordering::Release)).wrapping_add(1)
+    }
+
     /// Lets the event happen, and wakes at most `n` of those who sleep, longest first.
     ///
     /// The others sleep on although the count has moved, until a later wake or a signal reaches them. Threads that had
     /// read the count but were not asleep yet return as well and are not counted.
     pub fn bump_and_wake(&self, n: u32) {
-        // ORDER event.happen: Release, with the load in `current`. Weaker, a waiter could see the new count before the
-        // change that it stands for.
-        self.count.fetch_add(1, Ordering::Release);
+        self.bump();
         self.count.wake(n);
     }
 
-    /// Wakes at most `n` more of those who sleep, without letting the event happen again: a woken thread passes the wake on.
+    /// Wakes at most `n` of those who sleep, without letting the event happen again: what [`Event::bump`] left to do, or
+    /// a woken thread passes the wake on.
     pub fn pass_on(&self, n: u32) {
         self.count.wake(n);
     }

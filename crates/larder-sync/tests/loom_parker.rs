@@ -5,6 +5,7 @@ mod model;
 
 use larder_sync::atomic::{AtomicUsize, Ordering};
 use larder_sync::parker::Event;
+use larder_sync::step;
 use loom::thread;
 use std::sync::Arc;
 
@@ -38,21 +39,25 @@ impl Mailbox {
     }
 }
 
-#[test]
-fn one_waiter_and_two_bumps() {
-    model::explore(3, || {
+fn one_waiter_and_fills(fills: usize) {
+    model::explore(3, move || {
         let shared = Arc::new(Mailbox::new());
-        let fillers: Vec<_> = (0..2)
+        let fillers: Vec<_> = (0..fills)
             .map(|_| {
                 let shared = shared.clone();
                 thread::spawn(move || shared.fill())
             })
             .collect();
-        shared.wait_for(2);
+        shared.wait_for(fills);
         for filler in fillers {
             filler.join().unwrap();
         }
     });
+}
+
+#[test]
+fn one_waiter_and_two_bumps() {
+    one_waiter_and_fills(2);
 }
 
 #[test]
@@ -124,4 +129,16 @@ fn a_timeout_returns() {
         }
         filler.join().unwrap();
     });
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_count_that_is_read_relaxed_hides_its_cause() {
+    step::without("event.happen: Acquire", || one_waiter_and_fills(2));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_count_that_is_written_relaxed_hides_its_cause() {
+    step::without("event.happen: Release", || one_waiter_and_fills(2));
 }

@@ -1,4 +1,4 @@
-//! All of Linux that Larder touches: memory, futexes, signals, CPUs, the restartable-sequence area.
+//! All of Linux that Larder touches: memory, signals, CPUs, the restartable-sequence area.
 //!
 //! Thin and typed: each function is one system call or one reading of what the kernel or the loader published.
 //! It holds no protocol of its own (those live above, where they are modelled) and never touches the process's
@@ -10,7 +10,6 @@ pub mod arena;
 pub mod clock;
 pub mod cpus;
 pub mod env;
-pub mod futex;
 pub mod hint;
 pub mod loader;
 pub mod membarrier;

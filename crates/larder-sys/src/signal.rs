@@ -2,6 +2,11 @@
 
 use core::ptr;
 
+/// The signal by which glibc cancels a thread. Its functions leave it out of every set that they make or apply.
+const SIGCANCEL: u32 = 32;
+/// Bytes of a set of signals, as the kernel counts.
+const KERNEL_SET: usize = 8;
+
 /// A set of signals.
 #[derive(Clone, Copy)]
 pub struct Mask(libc::sigset_t);
@@ -18,8 +23,13 @@ impl Mask {
     }
 
     /// Every signal except those that an instruction raises: masking these would turn a fault into silent death.
+    ///
+    /// Cancellation is masked too: a thread that is parked where it may be cancelled at once (in poll, say) would leave
+    /// the handler by unwinding, in the middle of a stop, and keep the handler's mask.
     pub fn all_but_faults() -> Self {
         let mut set = Self::all();
+        // SAFETY: the first word of a set holds the signals 1 to 64, in order.
+        unsafe { *(&raw mut set.0).cast::<u64>() |= 1 << (SIGCANCEL - 1) };
         for s in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT] {
             set.remove(s);
         }
@@ -34,10 +44,11 @@ impl Mask {
 
     /// Makes this the calling thread's mask; returns the old one.
     pub fn set(&self) -> Mask {
-        // SAFETY: both sets are valid.
+        // The system call, because pthread_sigmask leaves cancellation alone.
+        // SAFETY: both sets are valid and longer than the kernel's.
         unsafe {
-            let mut old = core::mem::zeroed();
-            libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, &mut old);
+            let mut old: libc::sigset_t = core::mem::zeroed();
+            libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const self.0, &raw mut old, KERNEL_SET);
             Mask(old)
         }
     }

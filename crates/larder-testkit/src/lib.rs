@@ -9,6 +9,7 @@ use std::process::{Command, ExitStatus};
 pub mod crowd;
 pub mod fuzz;
 pub mod handler;
+pub mod mutator;
 pub mod pattern;
 pub mod stop;
 pub mod table;
@@ -57,6 +58,11 @@ fn in_process_of_its_own(name: &str, environment: &[(&str, &str)]) -> (ExitStatu
         .expect("the test binary can be started again");
     let text = format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     (output.status, text)
+}
+
+/// Has the kernel kill this process when a test should long be over: for test programs that [`in_child`] does not start.
+pub fn kill_after_deadline() {
+    kill_after(DEADLINE_SECONDS);
 }
 
 /// Has the kernel kill this process (not its fork children) after so many seconds.

@@ -6,20 +6,15 @@
 
 use core::ffi::c_void;
 
-use larder_sys::thread::{stack_pointer, with_spilled_registers};
-use larder_sys::tls;
+use larder_sync::step;
+use larder_sys::thread::stack_pointer;
 
+use crate::ground::{tls, with_registers_spilled};
 use crate::record::{Thread, ThreadState};
 use crate::stop;
 
 /// A callback with its argument, as C passes them.
 pub type Callback = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
-
-struct Call {
-    f: Callback,
-    argument: *mut c_void,
-    result: *mut c_void,
-}
 
 fn own<'a>() -> Option<&'a Thread> {
     let record = tls::with(|t| t.record.get()).cast::<Thread>();
@@ -33,29 +28,26 @@ fn own<'a>() -> Option<&'a Thread> {
 /// # Safety
 /// `f` may be called with `argument`, and does not use the heap except through [`active`].
 pub unsafe fn blocking(f: Callback, argument: *mut c_void) -> *mut c_void {
-    extern "C" fn inside(sp: *mut u8, call: *mut u8) {
-        // SAFETY: `blocking` passes its own local.
-        let call = unsafe { &mut *call.cast::<Call>() };
-        let thread = own().expect("`blocking` checked that the thread is registered");
+    // SAFETY: the caller vouches for the callback.
+    region(|| unsafe { f(argument) })
+}
+
+/// As [`blocking`], for a closure, which does not use the heap except through [`active_region`].
+pub fn region<R>(f: impl FnOnce() -> R) -> R {
+    let Some(thread) = own() else { return f() };
+    with_registers_spilled(|sp| {
         let outer = (thread.stack_pointer(), thread.state());
-        thread.set_stack_pointer(sp.addr());
+        thread.set_stack_pointer(sp);
         thread.set_state(ThreadState::Blocked);
-        // SAFETY: the caller of `blocking` vouches for the callback.
-        call.result = unsafe { (call.f)(call.argument) };
+        let result = f();
         if outer.1 == ThreadState::Blocked {
             // A region inside a region: the outer one goes on, with its own place on the stack.
             thread.set_stack_pointer(outer.0);
         } else {
             become_running(thread);
         }
-    }
-    let mut call = Call { f, argument, result: core::ptr::null_mut() };
-    if own().is_none() {
-        // SAFETY: the caller vouches for the callback.
-        return unsafe { f(argument) };
-    }
-    with_spilled_registers(inside, (&raw mut call).cast());
-    call.result
+        result
+    })
 }
 
 /// Runs `f(argument)` as a mutator inside a blocking region; outside of one it just runs it.
@@ -63,6 +55,12 @@ pub unsafe fn blocking(f: Callback, argument: *mut c_void) -> *mut c_void {
 /// # Safety
 /// `f` may be called with `argument`.
 pub unsafe fn active(f: Callback, argument: *mut c_void) -> *mut c_void {
+    // SAFETY: the caller vouches for the callback.
+    active_region(|| unsafe { f(argument) })
+}
+
+/// As [`active`], for a closure.
+pub fn active_region<R>(f: impl FnOnce() -> R) -> R {
     let Some(thread) = own().filter(|t| t.state() == ThreadState::Blocked) else {
         // The stack base of a thread that was registered deeper than here must cover this frame.
         if let Some(thread) = own()
@@ -70,13 +68,11 @@ pub unsafe fn active(f: Callback, argument: *mut c_void) -> *mut c_void {
         {
             thread.set_stack_base(stack_pointer().addr());
         }
-        // SAFETY: the caller vouches for the callback.
-        return unsafe { f(argument) };
+        return f();
     };
     let region = thread.stack_pointer();
     become_running(thread);
-    // SAFETY: the caller vouches for the callback.
-    let result = unsafe { f(argument) };
+    let result = f();
     thread.set_stack_pointer(region);
     thread.set_state(ThreadState::Blocked);
     result
@@ -87,6 +83,9 @@ fn become_running(thread: &Thread) {
     loop {
         thread.set_state(ThreadState::Running);
         let Some(number) = stop::stop_seen_after_fence() else { return };
+        if !step::kept("blocking: wait for the end of the stop") {
+            return;
+        }
         // Either the collector saw `Blocked`, and this thread must not go on; or it saw `Running` and has signalled,
         // and the handler answers while we sleep here.
         stop::wait_while(number);

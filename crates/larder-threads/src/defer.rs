@@ -4,10 +4,11 @@
 //! sees the depth, leaves a note, and the thread parks itself when it leaves. A client's signal handler that interrupts
 //! a slow path and allocates sees the depth as well, and takes memory that needs none of the locks.
 
-use core::sync::atomic::{Ordering, compiler_fence};
-
+use larder_sync::atomic::{Ordering, compiler_fence};
 use larder_sync::lock::Lock;
-use larder_sys::tls;
+use larder_sync::step;
+
+use crate::ground::tls;
 
 /// A stay in a slow path; ends when dropped.
 pub struct Deferral(());
@@ -31,7 +32,11 @@ pub fn lock(lock: &Lock) -> Deferral {
         if lock.try_lock_raw() {
             return deferral;
         }
-        drop(deferral);
+        if step::kept("defer: not while waiting") {
+            drop(deferral);
+        } else {
+            core::mem::forget(deferral);
+        }
         lock.lock_raw();
         // SAFETY: taken in the line above.
         unsafe { lock.unlock_raw() };
@@ -62,7 +67,7 @@ impl Drop for Deferral {
             t.slow_depth.set(t.slow_depth.get() - 1);
             compiler_fence(Ordering::SeqCst);
             // A stop that arrives from here on parks in its handler; one that arrived before has left its note.
-            t.slow_depth.get() == 0 && t.stop_pending.get() != 0
+            t.slow_depth.get() == 0 && t.stop_pending.get() != 0 && step::kept("defer: park at the end")
         });
         if pending {
             crate::stop::park_deferred();

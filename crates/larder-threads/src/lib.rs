@@ -6,10 +6,15 @@
 //!
 //! There is one registry in a process, since a signal handler can only find it by name.
 
-#![cfg_attr(not(test), no_std)]
+//!
+//! The models under `tests/loom_*.rs` run this code with a stand-in for Linux (module `ground`): a thread's handler may run
+//! between any two of its steps.
+
+#![cfg_attr(not(any(test, loom)), no_std)]
 
 pub mod blocking;
 pub mod defer;
+mod ground;
 pub mod record;
 pub mod registry;
 pub mod stop;

@@ -1,6 +1,7 @@
 //! One thread's record.
 
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use larder_sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use larder_sync::step;
 
 /// Where a thread is in its life, as the collector cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,11 +93,38 @@ pub struct Thread {
     pub(crate) buffers: AtomicPtr<u8>,
 }
 
+/// A record that holds nothing. Elsewhere than under loom, zeroed memory is one.
+#[cfg(loom)]
+impl Default for Thread {
+    fn default() -> Self {
+        let word = || AtomicUsize::new(0);
+        Self {
+            next: AtomicPtr::new(core::ptr::null_mut()),
+            state: AtomicU32::new(0),
+            tid: AtomicI32::new(0),
+            pthread: word(),
+            stack_base: word(),
+            stack_pointer: word(),
+            thread_pointer: word(),
+            signalled: AtomicU32::new(0),
+            answered: AtomicU32::new(0),
+            parked: AtomicU32::new(0),
+            start: word(),
+            argument: word(),
+            result: word(),
+            detached: AtomicU32::new(0),
+            alternate: [word(), word()],
+            stopped_on: [word(), word()],
+            buffers: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+}
+
 impl Thread {
     /// Where the thread is in its life.
     pub fn state(&self) -> ThreadState {
         // ORDER stop.blocked: Acquire, with the Release in `set_state`: a collector that sees `Blocked` sees the stack
-        // pointer that was published before.
+        // pointer that was published before. (In `stop_world` the fence that comes later would do, so no model misses it.)
         match self.state.load(Ordering::Acquire) {
             1 => ThreadState::Starting,
             2 => ThreadState::Running,
@@ -108,7 +136,7 @@ impl Thread {
 
     pub(crate) fn set_state(&self, state: ThreadState) {
         // ORDER stop.blocked: Release, with the load in `state`.
-        self.state.store(state as u32, Ordering::Release);
+        self.state.store(state as u32, step::order("stop.blocked: Release", Ordering::Release));
     }
 
     /// The kernel's id of the thread.

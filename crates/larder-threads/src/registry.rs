@@ -2,20 +2,23 @@
 
 use core::cell::UnsafeCell;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
+use larder_sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use larder_sync::lock::Lock;
-use larder_sys::arena::Arena;
+use larder_sync::{const_unless_loom, process_static};
 use larder_sys::memory::{self, ReserveError};
-use larder_sys::{thread, tls};
+use larder_sys::thread;
 use larder_units::Bytes;
 
 use crate::defer::{self, Deferral};
+use crate::ground::{Arena, signal, tid, tls};
 use crate::record::{Thread, ThreadState};
 use crate::stop;
 
-/// The one registry of the process.
-pub static REGISTRY: Registry = Registry::new();
+process_static! {
+    /// The one registry of the process.
+    pub static REGISTRY: Registry = Registry::new();
+}
 
 /// The threads of the process that use the heap.
 pub struct Registry {
@@ -139,7 +142,7 @@ impl RegistryGuard<'_> {
     fn begin(&self, thread: &'static Thread, stack_base: usize) {
         thread.stack_base.store(stack_base, Ordering::Relaxed);
         thread.thread_pointer.store(thread::thread_pointer().expose_provenance(), Ordering::Relaxed);
-        thread.tid.store(thread::tid(), Ordering::Relaxed);
+        thread.tid.store(tid(), Ordering::Relaxed);
         // SAFETY: no preconditions.
         thread.pthread.store(unsafe { libc::pthread_self() } as usize, Ordering::Relaxed);
         tls::with(|t| {
@@ -154,7 +157,8 @@ impl RegistryGuard<'_> {
 }
 
 impl Registry {
-    const fn new() -> Self {
+    const_unless_loom! {
+    fn new() -> Self {
         Self {
             lock: Lock::new(),
             first: AtomicPtr::new(ptr::null_mut()),
@@ -164,6 +168,7 @@ impl Registry {
             total: AtomicUsize::new(0),
             buffer_bytes: AtomicUsize::new(0),
         }
+    }
     }
 
     /// Locks the registry: no thread registers, ends, or is stopped meanwhile.
@@ -219,7 +224,7 @@ impl Registry {
         guard.begin(record, stack_base);
         drop(guard);
         // A client may have started the thread with everything blocked.
-        larder_sys::signal::unblock(stop::signal());
+        signal::unblock(stop::signal());
         Ok(true)
     }
 
@@ -360,7 +365,7 @@ impl Registry {
         }
         self.count.store(u32::from(own.is_some()), Ordering::Relaxed);
         if let Some(own) = own {
-            own.tid.store(thread::tid(), Ordering::Relaxed);
+            own.tid.store(tid(), Ordering::Relaxed);
             tls::with(|t| t.tid.set(own.tid()));
         }
     }

@@ -1,53 +1,78 @@
 //! Stopping the world, and resuming it.
 //!
-//! `WORLD` is one futex word: even while threads run, odd during a stop; each stop has its own odd number.
+//! `WORLD.number` is one word to sleep on: even while threads run, odd during a stop; each stop has its own odd number.
 //!
 //! | step | collector (holds the registry's lock) | thread |
 //! |---|---|---|
-//! | 1 | `WORLD` becomes odd | |
-//! | 2 | heavy fence; for each `Running` record: `signalled` := number, send the signal | |
+//! | 1 | `number` becomes odd | |
+//! | 2 | full fence; for each `Running` record: if it is still parked, claims it; else `signalled` := number, sends the signal | |
 //! | 3 | | handler: in a slow path, leaves a note and returns; else publishes its stack pointer |
-//! | 4 | | `answered` := number, adds 1 to `ANSWERS`; the last one wakes the collector |
-//! | 5 | waits until `ANSWERS` is the number of signals sent | sleeps on `WORLD` while it has this number |
+//! | 4 | | `parked` and `answered` := number, adds 1 to `answers`; the last one wakes the collector |
+//! | 5 | waits until `answers` is the number of signals sent | sleeps while the number is odd |
 //! | 6 | marks ... | |
-//! | 7 | `WORLD` becomes even; wakes one | wakes a few more, returns from the handler |
+//! | 7 | `number` becomes even; wakes one | `parked` := 0 by an exchange, wakes the next, returns from the handler |
 //!
-//! A thread that comes back from a blocking region reads `WORLD` after it has become `Running` again; the collector
-//! reads the state after it has made `WORLD` odd. With a full fence between the two accesses on each side, at least
+//! A thread that comes back from a blocking region reads the number after it has become `Running` again; the collector
+//! reads the state after it has made the number odd. With a full fence between the two accesses on each side, at least
 //! one of them sees the other: the thread waits, or it is signalled (and a signalled thread always answers).
-//! The resume is passed on: the collector wakes one thread and every thread that leaves wakes the next, so the
-//! collector does not spend the beginning of everybody's time on a thousand wakes, and is not pushed off its CPU by those
-//! it woke while it still holds locks. The next stop first wakes whoever might still sleep.
+//! The resume is passed on: the collector wakes one thread, and every thread that leaves wakes the next (the first ones two,
+//! until each CPU has one). So the collector is not pushed off its CPU by those it woke while it still holds locks, and with
+//! more threads than CPUs most are still parked when the next stop begins. That stop **claims** them: it replaces the number
+//! in `parked` by its own. They are stopped already and need neither a signal nor a CPU, so that a stop costs by the threads
+//! that ran since the last one. Leaving and claiming are exchanges on one word: exactly one of them happens. The queue on the
+//! word is first in, first out, and a claim does not wake, so that every parked thread's turn comes.
 //!
 //! A thread that is still on its way out of the last stop when the next one begins sees another number, returns from
 //! its handler, and finds the next signal pending.
 
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering, compiler_fence};
+use core::sync::atomic::AtomicI32;
 
-use larder_sync::atomic::fence;
+use larder_sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
+use larder_sync::parker::Event;
+use larder_sync::{process_static, step};
+use larder_sys::clock;
 use larder_sys::memory::KeepErrno;
-use larder_sys::signal::{self, Mask, SendError};
-use larder_sys::thread::with_spilled_registers;
-use larder_sys::{clock, futex, tls};
 
+use crate::ground::signal::{self, Mask, SendError};
+use crate::ground::{tls, with_registers_spilled};
 use crate::record::{Thread, ThreadState};
-use crate::registry::{REGISTRY, RegistryGuard};
+use crate::registry::RegistryGuard;
 
-/// See the module. Sync: collector writes; everybody reads; the labels below.
-static WORLD: AtomicU32 = AtomicU32::new(0);
-/// Threads that answered the present stop. Sync: reset by the collector before it sends; handlers add.
-static ANSWERS: AtomicU32 = AtomicU32::new(0);
-/// How many answers complete the present stop; `u32::MAX` while signals are still being sent. Sync: collector writes.
-static EXPECTED: AtomicU32 = AtomicU32::new(u32::MAX);
-/// Number of the last stop whose answers are complete: what the collector sleeps on. Sync: the last to answer writes.
-static COMPLETE: AtomicU32 = AtomicU32::new(0);
+/// The state of the world. The collector that writes holds the registry's lock.
+struct World {
+    /// Even while threads run, odd during a stop. Sync: collector bumps; `event.happen`, and `stop.blocked` for the
+    /// full fences.
+    number: Event,
+    /// Threads that answered the present stop. Sync: reset by the collector before it sends; handlers add; `stop.ack`.
+    answers: AtomicU32,
+    /// How many answers complete the present stop; `u32::MAX` while signals are still being sent. Sync: collector
+    /// writes; `stop.last`.
+    expected: AtomicU32,
+    /// Happens when the last answer is there: what the collector sleeps on. Sync: its own.
+    complete: Event,
+    /// How many of the threads that leave next wake two others instead of one, until every CPU has a thread.
+    ///
+    /// Sync: a hint; collector writes, leaving threads count down.
+    boost: AtomicU32,
+}
+
+process_static! {
+    /// See the module.
+    static WORLD: World = World {
+        number: Event::new(),
+        answers: AtomicU32::new(0),
+        expected: AtomicU32::new(u32::MAX),
+        complete: Event::new(),
+        boost: AtomicU32::new(0),
+    };
+}
+
 /// The signal that stops threads. Sync: set before the first stop.
 static SIGNAL: AtomicI32 = AtomicI32::new(libc::SIGPWR);
 
 /// After this long without the last answer the collector looks whether somebody died.
-const RECHECK_NS: u64 = 50_000_000;
-
-static BOOST: AtomicU32 = AtomicU32::new(0);
+/// In a model nobody dies, and an answer that is not noticed must not be found by looking again.
+const RECHECK_NS: u64 = if cfg!(loom) { u64::MAX } else { 50_000_000 };
 
 /// What a stop cost.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,25 +105,29 @@ pub fn install() -> bool {
 
 /// Whether a stop is under way.
 pub fn in_progress() -> bool {
-    WORLD.load(Ordering::Relaxed) & 1 == 1
+    WORLD.number.current() & 1 == 1
 }
 
-extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
     let _errno = KeepErrno::new();
+    take_signal();
+}
+
+/// What the handler does, on the thread that it interrupts, with signals masked.
+pub(crate) fn take_signal() {
     let (record, deferring) = tls::with(|t| (t.record.get(), t.slow_depth.get() != 0));
     if record.is_null() {
         return;
     }
-    if deferring {
+    if deferring && step::kept("stop: leave a note in a slow path") {
         tls::with(|t| t.stop_pending.set(1));
         return;
     }
     // SAFETY: a thread's record outlives its registration, and `record` is cleared before that ends.
     let thread = unsafe { &*record.cast::<Thread>() };
-    // The kernel saved every register in the frame that `context` is part of, at or above this handler's own frame: the
-    // handler runs on the stack that it interrupted. That may be the alternate stack of a client's handler.
+    // The kernel saved every register in its frame, at or above this handler's own frame: the handler runs on the stack
+    // that it interrupted. That may be the alternate stack of a client's handler.
     let here = larder_sys::thread::stack_pointer().addr();
-    let _ = context;
     match signal::alternate_stack_in_use() {
         None => park(thread, here),
         Some(alternate) => {
@@ -116,26 +145,23 @@ extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_v
 /// Parks a thread that left a slow path with a stop pending.
 #[cold]
 pub(crate) fn park_deferred() {
-    extern "C" fn parked(sp: *mut u8, record: *mut u8) {
-        // SAFETY: as in the handler.
-        park(unsafe { &*record.cast::<Thread>() }, sp.addr());
-    }
     let _errno = KeepErrno::new();
     tls::with(|t| t.stop_pending.set(0));
     compiler_fence(Ordering::SeqCst);
-    let record = tls::with(|t| t.record.get());
-    if !record.is_null() {
+    let record = tls::with(|t| t.record.get()).cast::<Thread>();
+    // SAFETY: as in the handler.
+    if let Some(thread) = unsafe { record.as_ref() } {
         // A second signal of a later stop must not interrupt the answer half-way.
         let mask = Mask::all_but_faults().set();
-        with_spilled_registers(parked, record);
+        with_registers_spilled(|sp| park(thread, sp));
         mask.set();
     }
 }
 
 /// Answers the present stop and sleeps until it is over. Returns at once when there is none for this thread.
 fn park(thread: &Thread, sp: usize) {
-    // ORDER stop.world: Acquire, with the store in `stop_world`.
-    let number = WORLD.load(Ordering::Acquire);
+    // Acquires what the collector wrote before the stop began (`event.happen`).
+    let number = WORLD.number.current();
     let meant = number & 1 == 1
         && thread.signalled.load(Ordering::Relaxed) == number
         && thread.answered.load(Ordering::Relaxed) != number;
@@ -145,13 +171,16 @@ fn park(thread: &Thread, sp: usize) {
     thread.stack_pointer.store(sp, Ordering::Relaxed);
     thread.answered.store(number, Ordering::Relaxed);
     thread.parked.store(number, Ordering::Relaxed);
-    // ORDER stop.ack: the fence and this addition publish the stack pointer, with the Acquire in `wait_for_answers`.
-    let answers = ANSWERS.fetch_add(1, Ordering::AcqRel) + 1;
-    // Between the addition and the load: the collector stores EXPECTED and then reads ANSWERS.
-    fence(Ordering::SeqCst);
-    if answers == EXPECTED.load(Ordering::Relaxed) {
-        COMPLETE.store(number, Ordering::Release);
-        futex::wake(&COMPLETE, 1);
+    // ORDER stop.ack: Release, with the load in `wait_for_answers`: all that this thread did, its stack pointer included,
+    // is seen by the collector. Each addition continues the release sequences of those before it.
+    let answers = WORLD.answers.fetch_add(1, step::order("stop.ack: Release", Ordering::Release)) + 1;
+    if step::kept("stop.last: the thread's fence") {
+        // Between the addition and the load: the collector stores `expected` and then reads `answers`.
+        fence(Ordering::SeqCst);
+    }
+    // ORDER stop.last: Relaxed, with the store in `stop_world`; the fences order it.
+    if answers == WORLD.expected.load(Ordering::Relaxed) {
+        WORLD.complete.bump_and_wake(1);
     }
     stay_parked(thread);
 }
@@ -159,16 +188,20 @@ fn park(thread: &Thread, sp: usize) {
 /// Sleeps until the thread may leave: no stop is under way, and none that began has claimed it.
 fn stay_parked(thread: &Thread) {
     loop {
-        // ORDER stop.parked: Acquire, with the claim in `stop_world`: whoever sees a claim sees that stop's number.
-        let parked = thread.parked.load(Ordering::Acquire);
-        // ORDER stop.resume: Acquire, with the store in `resume_world`: what the collector wrote is seen.
-        let number = WORLD.load(Ordering::Acquire);
+        // ORDER stop.parked: Acquire, with the exchange in `claim`: whoever reads a claim reads that stop's number below.
+        let parked = thread.parked.load(step::order("stop.parked: Acquire", Ordering::Acquire));
+        // Acquires what the collector wrote before the resume (`event.happen`).
+        let number = WORLD.number.current();
         if number & 1 == 1 {
-            futex::wait(&WORLD, number);
+            WORLD.number.wait(number);
             continue;
         }
-        // A stop that began meanwhile has claimed the thread, or finds it running.
-        if thread.parked.compare_exchange(parked, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if !step::kept("stop.parked: leave by an exchange") {
+            thread.parked.store(0, Ordering::Relaxed);
+            break;
+        }
+        // A stop that began meanwhile has claimed the thread, or finds it running: one of the two exchanges fails.
+        if thread.parked.compare_exchange(parked, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             break;
         }
     }
@@ -177,29 +210,30 @@ fn stay_parked(thread: &Thread) {
 
 /// Lets the next thread go.
 fn pass_on() {
-    let more = BOOST.load(Ordering::Relaxed);
-    // Two threads may take the same value: then one CPU more is busy a little earlier.
-    let two = more > 0;
-    if two {
-        BOOST.store(more - 1, Ordering::Relaxed);
+    let more = WORLD.boost.load(Ordering::Relaxed);
+    if more > 0 {
+        // Two threads may take the same value: then one CPU more is busy a little earlier.
+        WORLD.boost.store(more - 1, Ordering::Relaxed);
     }
-    futex::wake(&WORLD, 1 + u32::from(two));
+    if step::kept("stop: pass the wake on") {
+        WORLD.number.pass_on(1 + u32::from(more > 0));
+    }
 }
 
 /// Sleeps while the stop `number` lasts.
 pub(crate) fn wait_while(number: u32) {
-    // ORDER stop.resume: Acquire, with the store in `resume_world`: what the collector wrote is seen.
-    while WORLD.load(Ordering::Acquire) == number {
-        futex::wait(&WORLD, number);
-    }
+    // Acquires what the collector wrote before the resume (`event.happen`).
+    WORLD.number.wait(number);
     pass_on();
 }
 
 /// The number of the stop under way, if one is. The caller has just become visible as running.
 pub(crate) fn stop_seen_after_fence() -> Option<u32> {
-    // Between the store of the state and this load: the collector stores WORLD and then reads the state.
-    fence(Ordering::SeqCst);
-    let number = WORLD.load(Ordering::Acquire);
+    if step::kept("stop.blocked: the thread's fence") {
+        // Between the store of the state and this load: the collector makes the number odd and then reads the state.
+        fence(Ordering::SeqCst);
+    }
+    let number = WORLD.number.current();
     (number & 1 == 1).then_some(number)
 }
 
@@ -211,13 +245,16 @@ impl RegistryGuard<'_> {
     pub fn stop_world(&self) -> Stopped {
         let begun = clock::now();
         let own = tls::with(|t| t.record.get());
-        ANSWERS.store(0, Ordering::Relaxed);
-        EXPECTED.store(u32::MAX, Ordering::Relaxed);
-        let number = WORLD.load(Ordering::Relaxed).wrapping_add(1);
-        // ORDER stop.world: Release, with the load in `park`; the fence stands between this store and the loads of the
-        // states below (see `stop_seen_after_fence`).
-        WORLD.store(number, Ordering::Release);
-        fence(Ordering::SeqCst);
+        // ORDER stop.last: Relaxed; handlers of this stop see both by `event.happen`, and late ones of the last do not ring
+        // for this one, whose answers they have not given yet.
+        WORLD.answers.store(0, Ordering::Relaxed);
+        WORLD.expected.store(u32::MAX, Ordering::Relaxed);
+        let number = WORLD.number.bump();
+        if step::kept("stop.blocked: the collector's fence") {
+            // Between the bump and the loads of the states below: a thread that ends a blocking region stores its state
+            // and then reads the number (see `stop_seen_after_fence`).
+            fence(Ordering::SeqCst);
+        }
         let mut stopped = Stopped::default();
         self.for_each(|thread| {
             if core::ptr::from_ref(thread).cast::<u8>() == own.cast_const() {
@@ -237,9 +274,12 @@ impl RegistryGuard<'_> {
                 _ => {}
             }
         });
-        EXPECTED.store(stopped.signalled, Ordering::Relaxed);
-        // Between this store and the loads in `wait_for_answers`: see `park`.
-        fence(Ordering::SeqCst);
+        // ORDER stop.last: Relaxed, with the load in `park`; the fences order it.
+        WORLD.expected.store(stopped.signalled, Ordering::Relaxed);
+        if step::kept("stop.last: the collector's fence") {
+            // Between this store and the loads in `wait_for_answers`: see `park`.
+            fence(Ordering::SeqCst);
+        }
         self.wait_for_answers(number, stopped.signalled, own);
         stopped.time_ns = clock::now().since(begun).0;
         stopped
@@ -247,18 +287,14 @@ impl RegistryGuard<'_> {
 
     fn wait_for_answers(&self, number: u32, expected: u32, own: *mut u8) {
         let mut missing = 0;
-        // ORDER stop.ack: Acquire, with the addition in `park`.
-        while ANSWERS.load(Ordering::Acquire) + missing < expected {
-            let seen = COMPLETE.load(Ordering::Acquire);
-            if seen == number {
-                break;
+        loop {
+            let seen = WORLD.complete.current();
+            // ORDER stop.ack: Acquire, with the additions in `park`.
+            if WORLD.answers.load(step::order("stop.ack: Acquire", Ordering::Acquire)) + missing >= expected {
+                return;
             }
-            futex::wait_timeout(&COMPLETE, seen, RECHECK_NS);
-            if COMPLETE.load(Ordering::Acquire) == number {
-                break;
-            }
-            if ANSWERS.load(Ordering::Acquire) + missing >= expected {
-                break;
+            if WORLD.complete.wait_timeout(seen, RECHECK_NS) {
+                continue;
             }
             // Somebody has not answered for long: it has blocked the signal, is starved, or died without saying so.
             missing = 0;
@@ -276,23 +312,26 @@ impl RegistryGuard<'_> {
     /// Resumes every stopped thread, in two steps: from here on no thread stands still that looks, and
     /// [`wake_resumed`] gets the sleepers going. Between them the collector gives its locks back.
     pub fn resume_world(&self) {
-        // ORDER stop.resume: Release, with the load in `wait_while`.
-        WORLD.store(WORLD.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        // Releases what the collector wrote (`event.happen`, with the wait in `wait_while`).
+        WORLD.number.bump();
     }
 }
 
 /// Wakes the first of the threads that a resume lets go; it wakes others. One is enough, and it can have the CPU that a
 /// marker has just left: more would push the collector off its own.
 pub fn wake_resumed(cpus: usize) {
-    BOOST.store(cpus as u32 - 1, Ordering::Relaxed);
-    futex::wake(&WORLD, 1);
+    WORLD.boost.store(cpus as u32 - 1, Ordering::Relaxed);
+    if step::kept("stop: wake the first") {
+        WORLD.number.pass_on(1);
+    }
 }
 
 /// Takes a thread that has not left the last stop over into this one. False if it runs.
 fn claim(thread: &Thread, number: u32) -> bool {
+    // Relaxed: the thread parked before it answered a stop that is over. A value that is old by now fails below.
     let parked = thread.parked.load(Ordering::Relaxed);
-    // ORDER stop.parked: Release, with the load in `stay_parked`.
-    parked != 0 && thread.parked.compare_exchange(parked, number, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    // ORDER stop.parked: Relaxed, with the load in `stay_parked`; the fence behind the bump of the number releases that.
+    parked != 0 && thread.parked.compare_exchange(parked, number, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
 /// Sends the stop signal; false when the thread is gone.
@@ -311,7 +350,7 @@ fn send(thread: &Thread) -> bool {
 /// # Safety
 /// The caller is the only thread of the process.
 pub(crate) unsafe fn reset_after_fork() {
-    let number = WORLD.load(Ordering::Relaxed);
-    WORLD.store(number.wrapping_add(number & 1), Ordering::Relaxed);
-    let _ = &REGISTRY;
+    if in_progress() {
+        WORLD.number.bump();
+    }
 }

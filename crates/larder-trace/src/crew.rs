@@ -8,7 +8,7 @@ use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use larder_sync::atomic::fence;
+use larder_sync::gate::Gate;
 use larder_sync::parker::Event;
 use larder_sync::termination::{MAX_MARKERS, Termination};
 use larder_sync::worklist::{Deque, Steal};
@@ -36,13 +36,11 @@ pub struct Crew {
     helpers: AtomicUsize,
     /// Rings for every round; helpers sleep on it.
     bell: Event,
-    /// Markers of the present round, 0 between rounds. Sync: collector writes; label `crew.gate`.
-    open: AtomicUsize,
-    /// Helpers inside the gate. Sync: helpers; label `crew.gate`.
-    inside: AtomicU32,
-    /// The last helper out rings this for the collector.
-    out: Event,
-    /// The present round's work. Sync: valid while `open` is not 0.
+    /// Open during a round; helpers that take part, or look whether they do, are inside. Sync: its own.
+    gate: Gate,
+    /// Markers of the present round. Sync: collector writes while the gate is closed.
+    markers: AtomicUsize,
+    /// The present round's work; it ends with the round. Sync: as `markers`.
     job: AtomicPtr<Job>,
     /// Bound on private entries. Sync: set before the markers that it is for.
     limit: AtomicUsize,
@@ -74,9 +72,8 @@ impl Crew {
             termination: Termination::new(),
             helpers: AtomicUsize::new(0),
             bell: Event::new(),
-            open: AtomicUsize::new(0),
-            inside: AtomicU32::new(0),
-            out: Event::new(),
+            gate: Gate::new_closed(),
+            markers: AtomicUsize::new(0),
             job: AtomicPtr::new(core::ptr::null_mut()),
             limit: AtomicUsize::new(usize::MAX),
         }
@@ -167,14 +164,16 @@ impl Crew {
             // On behalf of a thread that has not begun: see the module.
             self.termination.become_idle(helper);
         }
+        // Both Relaxed: the gate publishes them.
         self.job.store(&raw mut job, Ordering::Relaxed);
-        // ORDER crew.gate: Release, with the load in `help_once`: the job and the round are set up.
-        self.open.store(markers, Ordering::Release);
+        self.markers.store(markers, Ordering::Relaxed);
+        self.gate.open();
         self.bell.bump_and_wake(markers as u32 - 1);
         first.set_public(Some(&self.deques[0]));
         self.work(first, 0, true);
         first.set_public(None);
-        self.close();
+        // From here on nobody uses the job, and what helpers wrote is seen.
+        self.gate.close();
         let tally = Tally {
             bytes: context.bytes.load(Ordering::Relaxed),
             objects: context.objects.load(Ordering::Relaxed),
@@ -183,40 +182,19 @@ impl Crew {
         (tally, context.overflowed.load(Ordering::Relaxed) != 0)
     }
 
-    /// Shuts the gate and waits until every helper that passed it is out.
-    fn close(&self) {
-        self.open.store(0, Ordering::Relaxed);
-        // Between the store of `open` and the load of `inside`: a helper adds itself and then reads `open`.
-        fence(Ordering::SeqCst);
-        loop {
-            let seen = self.out.current();
-            // ORDER crew.out: Acquire, with the subtraction in `help_once`: what helpers wrote is seen.
-            if self.inside.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            self.out.wait(seen);
-        }
-    }
-
-    /// One round of marker `me`, if it is open to it.
+    /// One round of marker `me`, if one is open to it.
     fn help_once(&self, me: usize) {
-        self.inside.fetch_add(1, Ordering::Relaxed);
-        // Between the addition and the load: see `close`.
-        fence(Ordering::SeqCst);
-        // ORDER crew.gate: Acquire, with the store in `mark`.
-        if me < self.open.load(Ordering::Acquire) {
+        let Some(_inside) = self.gate.try_enter() else { return };
+        // Both Relaxed: written before the gate was opened.
+        if me < self.markers.load(Ordering::Relaxed) {
             let job = self.job.load(Ordering::Relaxed);
-            // SAFETY: the gate is open, so the collector waits for us before the job ends.
+            // SAFETY: we are inside, so the collector waits for us before the job ends.
             unsafe { ((*job).run)((*job).context, me) };
-        }
-        // ORDER crew.out: Release, with the load in `close`.
-        if self.inside.fetch_sub(1, Ordering::Release) == 1 {
-            self.out.bump_and_wake_all();
         }
     }
 
     fn all_empty(&self) -> bool {
-        let markers = self.open.load(Ordering::Relaxed);
+        let markers = self.markers.load(Ordering::Relaxed);
         self.deques[..markers].iter().all(Deque::is_empty)
     }
 
@@ -250,7 +228,7 @@ impl Crew {
 
     /// Steals from the others in turn, beginning behind itself: up to half of what the first victim shows.
     fn steal<H: Objects>(&self, marker: &mut Marker<'_, H>, me: usize) -> bool {
-        let markers = self.open.load(Ordering::Relaxed);
+        let markers = self.markers.load(Ordering::Relaxed);
         for step in 1..markers {
             let victim = &self.deques[(me + step) % markers];
             let mut wanted = victim.len().div_ceil(2);
@@ -280,12 +258,10 @@ impl Crew {
     /// The caller is the only thread of the process.
     pub unsafe fn reset_after_fork(&self) {
         self.helpers.store(0, Ordering::Relaxed);
-        self.inside.store(0, Ordering::Relaxed);
-        self.open.store(0, Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe {
             self.bell.reset_after_fork();
-            self.out.reset_after_fork();
+            self.gate.reset_after_fork(true);
         }
     }
 }

@@ -1,0 +1,117 @@
+//! The stand-in for Linux in a model.
+//!
+//! A thread gets signals from the moment in which it asks for its id, which is when it registers. Its handler runs
+//! before any access of its own to an atomic or to its thread-local block, at compiler fences, and in waits on futexes.
+
+use std::sync::{Arc, Mutex};
+
+use larder_sync::signals::{self, Target};
+use larder_sys::memory::ReserveError;
+
+larder_sync::loom::lazy_static! {
+    /// The threads that have an id; a thread's is its place.
+    static ref TARGETS: Mutex<Vec<Arc<Target>>> = Mutex::default();
+}
+
+/// The calling thread's id.
+pub(crate) fn tid() -> i32 {
+    let known = tls::with(|t| t.tid.get());
+    if known != 0 {
+        return known;
+    }
+    let target = signals::take_with(crate::stop::take_signal);
+    let mut targets = TARGETS.lock().expect("no thread panics here");
+    targets.push(target);
+    targets.len() as i32
+}
+
+/// Calls `f` with an address that stands for the stack pointer.
+pub(crate) fn with_registers_spilled<F: FnOnce(usize) -> R, R>(f: F) -> R {
+    f(1)
+}
+
+/// Records, which loom wants to be made one by one; they live as long as the execution.
+#[derive(Default)]
+#[allow(clippy::vec_box, reason = "a record that is known must not move")]
+pub(crate) struct Arena(Vec<Box<crate::record::Thread>>);
+
+impl Arena {
+    /// No records.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// A record; `T` is `Thread`.
+    pub(crate) fn allocate_one<T>(&mut self) -> Result<std::ptr::NonNull<T>, ReserveError> {
+        self.0.push(Box::default());
+        Ok(std::ptr::NonNull::from(self.0.last_mut().expect("pushed above").as_mut()).cast())
+    }
+}
+
+/// The runtime's thread-local block.
+pub(crate) mod tls {
+    use larder_sync::signals;
+    use larder_sys::tls::ThreadBlock;
+
+    larder_sync::loom::thread_local! {
+        static BLOCK: ThreadBlock = unmet();
+    }
+
+    fn unmet() -> ThreadBlock {
+        // SAFETY: all zeroes are a block that the runtime has not met.
+        unsafe { std::mem::MaybeUninit::zeroed().assume_init() }
+    }
+
+    /// The calling thread's block.
+    pub(crate) fn with<R>(f: impl FnOnce(&ThreadBlock) -> R) -> R {
+        if std::thread::panicking() {
+            // A guard that is dropped after the model has failed.
+            return f(&unmet());
+        }
+        signals::look();
+        BLOCK.with(f)
+    }
+}
+
+/// Signals, of which there is only one.
+pub(crate) mod signal {
+    use larder_sync::signals;
+    pub(crate) use larder_sys::signal::{AlternateStack, Handler, SendError};
+
+    /// All signals or none.
+    pub(crate) struct Mask(bool);
+
+    impl Mask {
+        /// Every signal.
+        pub(crate) fn all_but_faults() -> Self {
+            Self(true)
+        }
+
+        /// Makes this the calling thread's mask; returns the old one.
+        pub(crate) fn set(&self) -> Self {
+            Self(signals::mask(self.0))
+        }
+    }
+
+    /// Sends the signal; 0 asks only. No thread of a model is gone before it has unregistered.
+    pub(crate) fn send(tid: i32, signal: i32) -> Result<(), SendError> {
+        if signal != 0 {
+            let target = super::TARGETS.lock().expect("no thread panics here")[tid as usize - 1].clone();
+            signals::send(&target);
+        }
+        Ok(())
+    }
+
+    /// Does nothing: no thread of a model masks the signal for long.
+    pub(crate) fn unblock(_: i32) {}
+
+    /// Does nothing: a thread of a model has its handler from the beginning.
+    pub(crate) unsafe fn install(_: i32, _: Handler, _: &Mask) -> bool {
+        true
+    }
+
+    /// No thread of a model has an alternate stack.
+    pub(crate) fn alternate_stack_in_use() -> Option<AlternateStack> {
+        None
+    }
+}
