@@ -179,6 +179,66 @@ pub fn set_static_filter(f: Option<StaticFilter>) {
     FILTER.store(f.map_or(core::ptr::null_mut(), |f| f as *mut c_void), Ordering::Release);
 }
 
+/// Whether `address` lies in data of the program or of a library that a cycle searches, as opposed to a registered range.
+/// Takes the loader's list and the allocation lock.
+pub fn is_static_data(address: usize) -> bool {
+    let holds = |r: &Range| (r.low..r.high).contains(&address);
+    if with_roots(|r| r.registered.as_slice().iter().any(holds) || r.excluded.as_slice().iter().any(holds)) {
+        return false;
+    }
+    let mut found = false;
+    for_each_static_range(|low, high| found |= (low..high).contains(&address));
+    found
+}
+
+/// Calls `f(low, high)` for each range of static data that cycles search, before exclusions.
+pub fn for_each_static_range(mut f: impl FnMut(usize, usize)) {
+    let own = (&raw const ROOTS).addr();
+    loader::for_each_object(|object| {
+        let program = object.name.is_empty();
+        let off = if program { &NO_PROGRAM } else { &NO_LIBRARIES }.load(Ordering::Relaxed);
+        if !off && (program || !object.contains(own)) {
+            object.writable_ranges(&mut f);
+        }
+        true
+    });
+}
+
+/// Calls `f(low, high)` for each thread's block of each object's thread-local storage. World stopped, the caller holds the
+/// loader's list and the registry's lock.
+pub(crate) fn for_each_thread_local(mut f: impl FnMut(usize, usize)) {
+    loader::for_each_object(|object| {
+        let (module, size) = (object.tls_module, object.tls_size());
+        if size > 0 {
+            crate::cycle::for_each_thread(|thread| {
+                if thread.thread_pointer().is_null() {
+                    return;
+                }
+                // SAFETY: the thread is stopped (or this one), and the loader's list is held.
+                if let Some(at) = unsafe { loader::tls_block_like_own(thread.thread_pointer(), module) } {
+                    f(at.addr(), at.addr() + size);
+                }
+            });
+        }
+        true
+    });
+}
+
+/// Calls `f(low, high)` for each registered range.
+pub fn for_each_registered(f: impl FnMut(usize, usize)) {
+    // SAFETY: the lock is taken.
+    crate::lock::with(|| unsafe { for_each_registered_locked(f) });
+}
+
+/// As [`for_each_registered`].
+///
+/// # Safety
+/// The caller holds the allocation lock.
+pub(crate) unsafe fn for_each_registered_locked(mut f: impl FnMut(usize, usize)) {
+    // SAFETY: the caller's promise.
+    unsafe { &*ROOTS.0.get() }.registered.as_slice().iter().for_each(|r| f(r.low, r.high));
+}
+
 /// Pushes registered ranges, static data and thread-local storage; returns how many bytes they are. World stopped, the
 /// caller holds the loader's list and the allocation lock.
 pub(crate) fn push_all_static(marker: &mut Marker<'_, View>) -> usize {
@@ -230,20 +290,9 @@ pub(crate) fn push_all_static(marker: &mut Marker<'_, View>) -> usize {
                 }
             });
         }
-        let (module, size) = (object.tls_module, object.tls_size());
-        if size > 0 {
-            crate::cycle::for_each_thread(|thread| {
-                if thread.thread_pointer().is_null() {
-                    return;
-                }
-                // SAFETY: the thread is stopped (or this one), and the loader's list is held.
-                if let Some(at) = unsafe { loader::tls_block_like_own(thread.thread_pointer(), module) } {
-                    push(at.addr(), at.addr() + size, marker);
-                }
-            });
-        }
         true
     });
+    for_each_thread_local(|low, high| push(low, high, marker));
     bytes
 }
 

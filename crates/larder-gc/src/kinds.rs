@@ -12,7 +12,7 @@ use crate::data::empty_lists;
 use crate::object::extra_byte;
 
 /// A kind number from a client, checked.
-fn known(kind: c_int) -> usize {
+pub fn known(kind: c_int) -> usize {
     match usize::try_from(kind) {
         Ok(kind) if kind < kind::MAX => kind,
         _ => abort(c"Bad object kind"),
@@ -142,10 +142,6 @@ pub extern "C" fn GC_new_proc_inner(procedure: MarkProc) -> c_uint {
     // SAFETY: the caller holds the lock.
     unsafe { without_lock(|| GC_new_proc(procedure)) }
 }
-
-/// Registers how objects of a kind are described when they are printed; none ever is.
-#[unsafe(no_mangle)]
-pub extern "C" fn GC_register_describe_type_fn(_kind: c_int, _describe: *mut c_void) {}
 
 /// Would print a free list; the heap keeps none.
 #[unsafe(no_mangle)]

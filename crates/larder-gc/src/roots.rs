@@ -101,3 +101,9 @@ pub unsafe extern "C" fn GC_mark_and_push(
     // SAFETY: called by a mark procedure with what it was given.
     unsafe { roots::mark_and_push(object.addr(), top, limit, source.cast()) }
 }
+
+/// Whether an address lies in static data that cycles find by themselves, in contrast to a range of [`GC_add_roots`].
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_is_tmp_root(address: *mut c_void) -> c_int {
+    c_int::from(roots::is_static_data(address.addr()))
+}

@@ -83,7 +83,7 @@ pub unsafe fn active(f: Callback, argument: *mut c_void) -> *mut c_void {
 }
 
 /// Ends a blocking region: waits for the end of a stop that counted on it.
-fn become_running(thread: &Thread) {
+pub(crate) fn become_running(thread: &Thread) {
     loop {
         thread.set_state(ThreadState::Running);
         let Some(number) = stop::stop_seen_after_fence() else { return };

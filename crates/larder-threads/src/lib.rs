@@ -13,6 +13,7 @@ pub mod defer;
 pub mod record;
 pub mod registry;
 pub mod stop;
+pub mod suspend;
 
 pub use record::{Thread, ThreadState};
 pub use registry::{REGISTRY, Registry};

@@ -12,7 +12,7 @@ use larder_units::Bytes;
 
 use crate::defer::{self, Deferral};
 use crate::record::{Thread, ThreadState};
-use crate::stop;
+use crate::{stop, suspend};
 
 /// The one registry of the process.
 pub static REGISTRY: Registry = Registry::new();
@@ -98,6 +98,8 @@ impl RegistryGuard<'_> {
         record.detached.store(0, Ordering::Relaxed);
         record.signalled.store(0, Ordering::Relaxed);
         record.answered.store(0, Ordering::Relaxed);
+        record.announced.store(0, Ordering::Relaxed);
+        suspend::forget(&record.suspension);
         record.set_state(ThreadState::Starting);
         record.next.store(registry.first.load(Ordering::Relaxed), Ordering::Relaxed);
         registry.first.store(at, Ordering::Relaxed);
@@ -358,6 +360,7 @@ impl Registry {
         }
         self.count.store(u32::from(own.is_some()), Ordering::Relaxed);
         if let Some(own) = own {
+            suspend::forget(&own.suspension);
             own.tid.store(thread::tid(), Ordering::Relaxed);
             tls::with(|t| t.tid.set(own.tid()));
         }

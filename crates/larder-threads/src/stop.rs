@@ -32,6 +32,7 @@ use larder_sys::{clock, futex, tls};
 
 use crate::record::{Thread, ThreadState};
 use crate::registry::{REGISTRY, RegistryGuard};
+use crate::suspend;
 
 /// See the module. Sync: collector writes; everybody reads; the labels below.
 static WORLD: AtomicU32 = AtomicU32::new(0);
@@ -99,13 +100,18 @@ extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_v
     let here = larder_sys::thread::stack_pointer().addr();
     let _ = context;
     match signal::alternate_stack_in_use() {
-        None => park(thread, here),
+        None => {
+            park(thread, here);
+            suspend::sleep_if_asked(thread, here);
+        }
         Some(alternate) => {
             thread.stopped_on[0].store(here, Ordering::Relaxed);
             thread.stopped_on[1].store(alternate.high, Ordering::Relaxed);
             // The ordinary stack goes on where the client's handler interrupted it.
             // SAFETY: the range is this thread's own stack, in use.
-            park(thread, unsafe { alternate.interrupted(here) }.unwrap_or(thread.stack_base()));
+            let sp = unsafe { alternate.interrupted(here) }.unwrap_or(thread.stack_base());
+            park(thread, sp);
+            suspend::sleep_if_asked(thread, sp);
             thread.stopped_on[0].store(0, Ordering::Relaxed);
             thread.stopped_on[1].store(0, Ordering::Relaxed);
         }
@@ -117,7 +123,9 @@ extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_v
 pub(crate) fn park_deferred() {
     extern "C" fn parked(sp: *mut u8, record: *mut u8) {
         // SAFETY: as in the handler.
-        park(unsafe { &*record.cast::<Thread>() }, sp.addr());
+        let thread = unsafe { &*record.cast::<Thread>() };
+        park(thread, sp.addr());
+        suspend::sleep_if_asked(thread, sp.addr());
     }
     let _errno = KeepErrno::new();
     tls::with(|t| t.stop_pending.set(0));

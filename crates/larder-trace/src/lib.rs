@@ -16,6 +16,7 @@ pub mod links;
 pub mod marker;
 pub mod stack;
 mod table;
+pub mod toggle;
 
 pub use descriptor::Entry;
 pub use marker::{Interior, Marked, Marker, Objects};
