@@ -34,6 +34,16 @@ pub struct Snapshot {
     pub budget: usize,
 }
 
+/// Counts bytes that the client allocated outside of the heap on behalf of collected objects.
+pub fn add_allocated(bytes: usize) {
+    HEAP.count_allocated(bytes);
+}
+
+/// Counts bytes that the client freed.
+pub fn add_freed(bytes: usize) {
+    HEAP.freed.fetch_add(bytes, Ordering::Relaxed);
+}
+
 /// Reads all figures.
 pub fn snapshot() -> Snapshot {
     let heap = HEAP.size().0;

@@ -78,6 +78,14 @@ impl Word {
     }
 }
 
+impl Word {
+    /// Adds, or with a complement subtracts, as C does.
+    pub fn add(&self, change: usize) {
+        // Relaxed: a counter.
+        self.0.fetch_add(change, Ordering::Relaxed);
+    }
+}
+
 /// A variable that holds a function of type `F`, or null.
 #[repr(transparent)]
 pub struct Function<F> {
@@ -183,7 +191,7 @@ pub static GC_gc_no: Word = Word::new(0);
 /// Accepted; a full heap is collected before memory is reported as exhausted.
 #[unsafe(no_mangle)]
 pub static GC_max_retries: Word = Word::new(0);
-/// Bytes that are no candidates for collection.
+/// Bytes in uncollectable objects, and what the client adds.
 #[unsafe(no_mangle)]
 pub static GC_non_gc_bytes: Word = Word::new(0);
 /// Accepted; cycles have no time limit.

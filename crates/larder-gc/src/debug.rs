@@ -20,11 +20,11 @@ use larder_fixed::finalization::{FinalizerFn, Order};
 use larder_fixed::object::{self, Found};
 use larder_fixed::{kind, roots};
 
-use crate::alloc::{GC_free, GC_malloc, allocate_or_exhausted};
+use crate::alloc::{GC_free, GC_malloc};
 use crate::callbacks::abort;
 use crate::data::{GC_debug_header_size, GC_find_leak, Int};
 use crate::finalize::{OldFinalizer, register};
-use crate::kinds::known;
+use crate::kinds::{allocate_any, known};
 use crate::object::extra_byte;
 use crate::pointer_check::{GC_is_valid_displacement, GC_is_visible};
 use crate::print::Text;
@@ -239,7 +239,7 @@ fn allocate(kind: usize, bytes: usize, place: Place, function: &str) -> *mut c_v
     let kind = if kind == kind::POINTER_FREE { POINTER_FREE.get() as usize } else { kind };
     // The extra byte that the heap adds is the first of the guard.
     let wanted = bytes.checked_next_multiple_of(WORD).and_then(|bytes| bytes.checked_add(HEADER + WORD - extra_byte()));
-    let cell = allocate_or_exhausted(kind, wanted.unwrap_or(usize::MAX));
+    let cell = allocate_any(kind, wanted.unwrap_or(usize::MAX));
     let file = Text(if place.file.is_null() { c"unknown".as_ptr() } else { place.file });
     if cell.is_null() {
         error_line!("{function}({bytes}) returning NULL ({file}:{})", place.line);

@@ -6,7 +6,7 @@ use core::ptr;
 use larder_fixed::kind::{self, MarkProc};
 use larder_fixed::{allocate_many, lock};
 
-use crate::alloc::allocate_or_exhausted;
+use crate::alloc::{allocate_or_exhausted, allocate_uncollectable};
 use crate::callbacks::abort;
 use crate::data::empty_lists;
 use crate::object::extra_byte;
@@ -43,6 +43,11 @@ pub extern "C" fn GC_malloc_kind_global(bytes: usize, kind: c_int) -> *mut c_voi
     allocate_or_exhausted(known(kind), bytes)
 }
 
+/// Allocates an object of whatever kind, counted where it is not collected.
+pub fn allocate_any(kind: usize, bytes: usize) -> *mut c_void {
+    if kind::uncollectable(kind) { allocate_uncollectable(kind, bytes) } else { allocate_or_exhausted(kind, bytes) }
+}
+
 /// Allocates an object that lives until `GC_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_generic_malloc_uncollectable(bytes: usize, kind: c_int) -> *mut c_void {
@@ -51,13 +56,13 @@ pub extern "C" fn GC_generic_malloc_uncollectable(bytes: usize, kind: c_int) -> 
         kind::NORMAL => kind::UNCOLLECTABLE,
         other => other,
     };
-    allocate_or_exhausted(kind, bytes)
+    allocate_any(kind, bytes)
 }
 
 /// Allocates an object of the same kind as another one, whose kind `GC_get_kind_and_size` told.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_generic_or_special_malloc(bytes: usize, kind: c_int) -> *mut c_void {
-    allocate_or_exhausted(known(kind), bytes)
+    allocate_any(known(kind), bytes)
 }
 
 /// Stores a list of new objects, linked through their first words and otherwise as their kind wants; null without

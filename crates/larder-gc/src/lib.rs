@@ -54,6 +54,11 @@ core::arch::global_asm!(
     ".hidden rust_eh_personality",
     ".type rust_eh_personality, @function",
     "rust_eh_personality:",
+    "ud2",
+);
+// In the static archive the name would be the whole program's, whose exceptions need the compiler's own.
+#[cfg(not(feature = "archive"))]
+core::arch::global_asm!(
     ".weak _Unwind_Resume",
     ".hidden _Unwind_Resume",
     ".type _Unwind_Resume, @function",
