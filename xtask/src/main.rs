@@ -44,7 +44,7 @@ enum Task {
     },
     /// Run every test that CI runs, and end with their counts
     Test,
-    /// Compile and run the C programs of crates/larder-gc/tests/c
+    /// Compile and run the C and C++ programs of crates/larder-gc/tests/c
     Programs(programs::Options),
     /// Run the client programs of tests/clients and compare what they print
     Clients(clients::Options),

@@ -150,11 +150,9 @@ pub(crate) fn finalizer_registered() {
     let each = settings::BYTES_PER_FINALIZER.load(Ordering::Relaxed);
     let since = HEAP.since.load(Ordering::Relaxed);
     let never = settings::NO_AUTOMATIC.load(Ordering::Relaxed);
-    if each > 0
-        && !never
-        && new.saturating_mul(each) > since
-        && HEAP.live.load(Ordering::Relaxed) + since >= HEAP.size().0
-    {
+    // Nearly used up: a quarter may lie in blocks of other classes.
+    let nearly_full = || HEAP.live.load(Ordering::Relaxed) + since >= HEAP.size().0 / 4 * 3;
+    if each > 0 && !never && new.saturating_mul(each) > since && nearly_full() {
         HEAP.budget.fetch_min(since.max(LEAST_FOR_FINALIZERS), Ordering::Relaxed);
     }
 }

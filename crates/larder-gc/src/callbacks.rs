@@ -38,12 +38,19 @@ pub unsafe extern "C" fn return_null(_bytes: usize) -> *mut c_void {
 /// The first `GC_push_other_roots`. libgc's pushes the stacks of all threads; here the heap has done so before.
 pub unsafe extern "C" fn push_nothing() {}
 
-/// The first `GC_on_abort`.
+/// The first `GC_on_abort`. With `GC_LOOP_ON_ABORT` it does not return, so that a debugger can be attached.
 pub unsafe extern "C" fn print_and_return(message: Message) {
-    if !message.is_null() {
-        // SAFETY: the caller of an abort function passes null or a C string.
-        print::error(unsafe { core::ffi::CStr::from_ptr(message) });
-        print::error(c"\n");
+    if message.is_null() {
+        return;
+    }
+    // SAFETY: the caller of an abort function passes null or a C string.
+    print::error(unsafe { core::ffi::CStr::from_ptr(message) });
+    print::error(c"\n");
+    if larder_sys::env::is_set(c"GC_LOOP_ON_ABORT") {
+        loop {
+            // SAFETY: no preconditions.
+            unsafe { libc::pause() };
+        }
     }
 }
 
@@ -119,12 +126,6 @@ pub fn abort(message: &'static core::ffi::CStr) -> ! {
     if let Some(f) = GC_on_abort.get() {
         // SAFETY: a C string that lives forever.
         unsafe { f(message.as_ptr()) }
-    }
-    if larder_sys::env::is_set(c"GC_LOOP_ON_ABORT") {
-        loop {
-            // SAFETY: no preconditions.
-            unsafe { libc::pause() };
-        }
     }
     // SAFETY: no preconditions.
     unsafe { libc::abort() }

@@ -123,19 +123,19 @@ pub extern "C" fn GC_dump_regions() {
 /// Writes every registered link and every object with a finalizer to the log.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_dump_finalization() {
-    log_line!("\n***Disappearing (short) links:");
+    log_line!("Disappearing (short) links:");
     finalization::for_each_registered(&mut |entry| {
         if let Registration::Link(link, object) = entry {
             log_line!("Object: {object:#x}, link: {link:#x}");
         }
     });
-    log_line!("\n***Disappearing long links:");
+    log_line!("Disappearing long links:");
     finalization::for_each_registered(&mut |entry| {
         if let Registration::LongLink(link, object) = entry {
             log_line!("Object: {object:#x}, link: {link:#x}");
         }
     });
-    log_line!("\n***Finalizers:");
+    log_line!("Finalizers:");
     finalization::for_each_registered(&mut |entry| {
         if let Registration::Finalizer(object) = entry {
             log_line!("Finalizable object: {object:#x}");
