@@ -435,8 +435,8 @@ void GC_debug_register_displacement(size_t offset);
 void GC_set_no_dls(int on);
 int GC_get_no_dls(void);
 
-/* The words from `low` up to `high` are searched at each collection. GC_remove_roots ends it for the words of its range (on libgc for registered ranges
- * that lie inside as a whole). GC_clear_roots ends it for all, and on Larder for the program's own data, for good; libgc finds that anew.
+/* The words from `low` up to `high` are searched at each collection. GC_remove_roots ends it for the registered ranges that lie in its range as a whole,
+ * GC_clear_roots for all, and after GC_set_no_dls(1) for the program's own data, too.
  * threads: any; collector: no; handler: no */
 void GC_add_roots(void *low, void *high_plus_1);
 void GC_remove_roots(void *low, void *high_plus_1);

@@ -333,7 +333,7 @@ impl Bench<'_> {
 mod tests {
     use super::*;
 
-    /// Every function and variable of the interface occurs in a program.
+    /// Every function and variable of the interface occurs in a program, and in the page that says its state.
     #[test]
     fn every_name_of_the_interface_is_used() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository");
@@ -346,6 +346,14 @@ mod tests {
         let missing: Vec<_> =
             names.filter_map(|line| line.split(' ').next_back()).filter(|name| !words.contains(name)).collect();
         assert_eq!(missing, [""; 0]);
+        let page = fs::read_to_string(root.join("docs/libgc.md")).expect("the page about the interface");
+        let unsaid: Vec<_> = include_str!("../exports.txt")
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| line.split(' ').next_back())
+            .filter(|name| !page.contains(&format!("`{name}`")))
+            .collect();
+        assert_eq!(unsaid, [""; 0]);
     }
 
     #[test]

@@ -59,6 +59,10 @@ int main(void) {
     CHECK(GC_is_tmp_root(in_program) == 1 && GC_is_tmp_root(outside) == 0);
     int on_stack;
     CHECK(GC_is_tmp_root(&on_stack) == 0);
+    /* A range that is not removed as a whole stays as a whole. */
+    GC_remove_roots(outside, outside + N / 2);
+    GC_remove_roots(outside + 1, outside + N);
+    CHECK(dead_in(outside) == 0);
     GC_remove_roots(outside, outside + N);
     CHECK(dead_in(outside) >= N - 5);
 
@@ -76,6 +80,9 @@ int main(void) {
 
     GC_add_roots(outside, outside + N);
     GC_clear_roots();
-    CHECK(dead_in(outside) >= N - 5);
+    CHECK(dead_in(outside) >= N - 5 && dead_in(in_program) == 0);
+    GC_set_no_dls(1);
+    GC_clear_roots();
+    CHECK(dead_in(in_program) >= N - 5);
     return 0;
 }
