@@ -79,7 +79,7 @@ fn build_archive(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 /// Builds libgccpp for release and returns the path of the shared object, which asks the loader for `libgc.so.1`.
-fn build_operators(workspace: &Workspace, library: &Path) -> Result<PathBuf> {
+pub fn build_operators(workspace: &Workspace, library: &Path) -> Result<PathBuf> {
     // By its file, so that no other libgc is found; kept although nothing on the command line before it needs it.
     let library = library.canonicalize().with_context(|| format!("cannot find {}", library.display()))?;
     let linked = ["-Wl,--no-as-needed".into(), library.display().to_string(), "-Wl,--as-needed".into()];

@@ -40,7 +40,8 @@ pub fn allocate_uncollectable(kind: usize, bytes: usize) -> *mut c_void {
 
 /// Takes an object out of `GC_non_gc_bytes` that is about to be freed, if it was counted there.
 fn uncount(object: usize) {
-    if kind::uncollectable(object::kind_of(object)) && object::base(object).is_some() {
+    // Most programs have none, and need not look.
+    if GC_non_gc_bytes.get() != 0 && kind::uncollectable(object::kind_of(object)) && object::base(object).is_some() {
         GC_non_gc_bytes.add(object::size(object).wrapping_neg());
     }
 }
