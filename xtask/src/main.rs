@@ -30,7 +30,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Build for release and lay out the library, the headers and the tool in DIR
+    /// Build for release and lay out the libraries, the headers and the tool in DIR, a folder of its own or a prefix like
+    /// /usr/local
+    #[command(visible_alias = "install")]
     Stage {
         /// The folder to fill; it is created where it does not exist
         dir: PathBuf,
@@ -42,7 +44,7 @@ enum Task {
     },
     /// Run every test that CI runs, and end with their counts
     Test,
-    /// Compile and run the C programs of crates/larder-gc/tests/c
+    /// Compile and run the C and C++ programs of crates/larder-gc/tests/c
     Programs(programs::Options),
     /// Run the client programs of tests/clients and compare what they print
     Clients(clients::Options),

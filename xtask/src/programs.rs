@@ -1,13 +1,16 @@
-//! `cargo xtask programs`: the C programs of `crates/larder-gc/tests/c`, compiled against libgc's own headers and run on
-//! a staged Larder, once with restartable sequences and once without.
+//! `cargo xtask programs`: the C and C++ programs of `crates/larder-gc/tests/c`, compiled once against libgc's own headers
+//! and run on a staged Larder, with restartable sequences and without, and on the stock library. They must also compile
+//! against the staged headers.
 //!
 //! Each program is a test: it exits with 0 when everything is right. Its first line may say what it wants of us,
 //! `// xtask: FACT, FACT`:
 //!
 //! | fact | meaning |
 //! |---|---|
-//! | `larder-only` | it shows what Larder does and libgc does not; nothing changes here |
-//! | `under larder run` | it is started by the tool, which preloads |
+//! | `larder-only` | it shows what Larder does and libgc does not: it is not run on the stock library |
+//! | `larder-headers` | it is compiled against the staged headers alone, since libgc has no such names; implies `larder-only` |
+//! | `archive` | it is also linked to the static archive, against the staged headers, and run |
+//! | `under larder run` | it is started by the tool, which preloads; implies `larder-only` |
 
 use std::env;
 use std::fs::{self, File};
@@ -56,12 +59,36 @@ pub fn run_all(workspace: &Workspace, staged: &Path) -> Result<Tally> {
     run_programs(workspace, staged, &load(workspace)?)
 }
 
-/// One C file.
+/// One C or C++ file.
 #[derive(Debug)]
 struct Program {
     name: String,
     source: PathBuf,
+    wants: Wants,
+}
+
+/// What the first line of a program says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Wants {
+    larder_only: bool,
+    larder_headers: bool,
+    archive: bool,
     under_the_tool: bool,
+}
+
+impl Program {
+    fn is_cpp(&self) -> bool {
+        self.source.extension().is_some_and(|extension| extension == "cc")
+    }
+
+    fn runs_on_stock(&self) -> bool {
+        !(self.wants.larder_only || self.wants.larder_headers || self.wants.under_the_tool)
+    }
+
+    /// How often it is run.
+    fn runs(&self) -> usize {
+        2 + usize::from(self.runs_on_stock()) + usize::from(self.wants.archive)
+    }
 }
 
 fn load(workspace: &Workspace) -> Result<Vec<Program>> {
@@ -69,31 +96,33 @@ fn load(workspace: &Workspace) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let source = entry.with_context(|| format!("cannot read {}", folder.display()))?.path();
-        if source.extension().is_none_or(|extension| extension != "c") {
+        if source.extension().is_none_or(|extension| extension != "c" && extension != "cc") {
             continue;
         }
         let text = fs::read_to_string(&source).with_context(|| format!("cannot read {}", source.display()))?;
-        let under_the_tool = under_the_tool(&text).with_context(|| source.display().to_string())?;
+        let wants = wants(&text).with_context(|| source.display().to_string())?;
         let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        programs.push(Program { name, source, under_the_tool });
+        programs.push(Program { name, source, wants });
     }
     ensure!(!programs.is_empty(), "{} holds no C program", folder.display());
     programs.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(programs)
 }
 
-/// Reads the first line: whether the tool shall start the program.
-fn under_the_tool(text: &str) -> Result<bool> {
-    let Some(facts) = text.lines().next().and_then(|line| line.strip_prefix("// xtask: ")) else { return Ok(false) };
-    let mut under_the_tool = false;
+/// Reads the first line.
+fn wants(text: &str) -> Result<Wants> {
+    let mut wants = Wants::default();
+    let Some(facts) = text.lines().next().and_then(|line| line.strip_prefix("// xtask: ")) else { return Ok(wants) };
     for fact in facts.split(", ") {
         match fact {
-            "larder-only" => {}
-            "under larder run" => under_the_tool = true,
+            "larder-only" => wants.larder_only = true,
+            "larder-headers" => wants.larder_headers = true,
+            "archive" => wants.archive = true,
+            "under larder run" => wants.under_the_tool = true,
             _ => bail!("`{fact}` is none of the facts that xtask/src/programs.rs has"),
         }
     }
-    Ok(under_the_tool)
+    Ok(wants)
 }
 
 fn run_programs(workspace: &Workspace, staged: &Path, programs: &[Program]) -> Result<Tally> {
@@ -101,20 +130,19 @@ fn run_programs(workspace: &Workspace, staged: &Path, programs: &[Program]) -> R
     let compiler = match compiler(&output) {
         Ok(compiler) => compiler,
         Err(why) => {
-            println!("SKIPPED {} C programs of crates/larder-gc/tests/c: {why}", programs.len());
-            return Ok(Tally { skipped: 2 * programs.len(), ..Tally::default() });
+            println!("SKIPPED {} programs of crates/larder-gc/tests/c: {why}", programs.len());
+            let skipped = programs.iter().map(Program::runs).sum();
+            return Ok(Tally { skipped, ..Tally::default() });
         }
     };
+    let stock = stock();
+    if stock.is_none() {
+        println!("SKIPPED all programs on the stock library: there is no libgc.so.1 (apt-get install libgc1)");
+    }
+    let bench = Bench { staged, output: &output, stock: stock.as_deref(), c: compiler, cpp: cpp_compiler() };
     let mut tally = Tally::default();
     for program in programs {
-        if let Some(why) = compile(&compiler, program, staged, &output)? {
-            println!("FAILED  {}.c does not compile: {why}", program.name);
-            tally.failed += 1;
-            continue;
-        }
-        for with_rseq in [true, false] {
-            tally += run_one(program, staged, &output, with_rseq)?;
-        }
+        tally += bench.test(program)?;
     }
     Ok(tally)
 }
@@ -134,65 +162,208 @@ fn compiler(output: &Path) -> Result<String, String> {
     }
 }
 
-/// Compiles one program against libgc's headers and the staged library; says what went wrong, if something did.
-fn compile(compiler: &str, program: &Program, staged: &Path, output: &Path) -> Result<Option<String>> {
-    let errors = output.join(format!("{}.cc.err", program.name));
-    let mut command = Command::new(compiler);
-    command.args(FLAGS).arg(&program.source).arg("-o").arg(output.join(&program.name));
-    // By its file, so that no other libgc is linked.
-    command.arg(staged.join("lib/libgc.so.1"));
-    command.stderr(File::create(&errors).with_context(|| format!("cannot create {}", errors.display()))?);
-    let status = command.status().with_context(|| format!("cannot start {compiler}"))?;
-    Ok((!status.success()).then(|| last_words(&errors)))
+fn cpp_compiler() -> Option<String> {
+    let chosen = env::var("CXX").ok().filter(|compiler| !compiler.is_empty());
+    chosen.or_else(|| ["c++", "g++", "clang++"].into_iter().find(|name| find(name).is_some()).map(Into::into))
 }
 
-fn run_one(program: &Program, staged: &Path, output: &Path, with_rseq: bool) -> Result<Tally> {
-    let binary = output.join(&program.name);
-    let mut command = if program.under_the_tool {
-        let mut tool = Command::new(staged.join("bin/larder"));
-        tool.args(["run", "--quiet", "--"]).arg(&binary);
-        tool
-    } else {
-        Command::new(&binary)
-    };
-    command.env("LD_LIBRARY_PATH", staged.join("lib")).env("LARDER_LIB", staged.join("lib")).env_remove("LD_PRELOAD");
-    if with_rseq {
-        command.env_remove("GLIBC_TUNABLES");
-    } else {
-        command.env("GLIBC_TUNABLES", WITHOUT_RSEQ);
+/// The folder of the stock library.
+fn stock() -> Option<PathBuf> {
+    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"].map(PathBuf::from);
+    folders.into_iter().find(|folder| folder.join("libgc.so.1").exists())
+}
+
+/// What programs are compiled with and run on.
+struct Bench<'a> {
+    staged: &'a Path,
+    output: &'a Path,
+    stock: Option<&'a Path>,
+    c: String,
+    cpp: Option<String>,
+}
+
+/// One way to run a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum On {
+    Larder,
+    WithoutRseq,
+    Archive,
+    Stock,
+}
+
+impl On {
+    /// What is added to the program's name.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Larder => "",
+            Self::WithoutRseq => ", without rseq",
+            Self::Archive => ", from the archive",
+            Self::Stock => ", on the stock library",
+        }
     }
-    let what = if with_rseq { program.name.clone() } else { format!("{}, without rseq", program.name) };
-    let errors = output.join(format!("{}{}.err", program.name, if with_rseq { "" } else { "-without-rseq" }));
-    let file = File::create(&errors).with_context(|| format!("cannot create {}", errors.display()))?;
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
-    let start = Instant::now();
-    let status = wait_limited(&mut command, LIMIT)?;
-    let seconds = start.elapsed().as_secs_f64();
-    Ok(match status {
-        Some(status) if status.success() => {
-            println!("ok      {what} ({seconds:.1} s)");
-            Tally { passed: 1, ..Tally::default() }
+}
+
+impl Bench<'_> {
+    /// Compiles and runs one program in every way that it is for.
+    fn test(&self, program: &Program) -> Result<Tally> {
+        let mut tally = Tally::default();
+        if program.is_cpp() && self.cpp.is_none() {
+            println!("SKIPPED {}: there is no C++ compiler (apt-get install g++)", program.name);
+            return Ok(Tally { skipped: program.runs(), ..tally });
         }
-        Some(status) => {
-            println!("FAILED  {what} ({seconds:.1} s): {status}; {}", last_words(&errors));
-            Tally { failed: 1, ..Tally::default() }
+        let mut faults = vec![self.compile(program, On::Larder)?];
+        if !program.wants.larder_headers {
+            faults.push(self.compile_against_staged_headers(program)?);
         }
-        None => {
-            println!("FAILED  {what}: stopped after {} s; {}", LIMIT.as_secs(), last_words(&errors));
-            Tally { failed: 1, ..Tally::default() }
+        if program.wants.archive {
+            faults.push(self.compile(program, On::Archive)?);
         }
-    })
+        let faults: Vec<_> = faults.into_iter().flatten().collect();
+        for why in &faults {
+            println!("FAILED  {} does not compile: {why}", program.source.display());
+            tally.failed += 1;
+        }
+        if !faults.is_empty() {
+            return Ok(tally);
+        }
+        tally += self.run(program, On::Larder)?;
+        tally += self.run(program, On::WithoutRseq)?;
+        if program.wants.archive {
+            tally += self.run(program, On::Archive)?;
+        }
+        if program.runs_on_stock() {
+            if self.stock.is_some() {
+                tally += self.run(program, On::Stock)?;
+            } else {
+                tally.skipped += 1;
+            }
+        }
+        Ok(tally)
+    }
+
+    fn compiler_of(&self, program: &Program) -> Command {
+        let c = || self.c.clone();
+        let mut command = Command::new(if program.is_cpp() { self.cpp.clone().unwrap_or_else(c) } else { c() });
+        command.args(FLAGS);
+        command
+    }
+
+    fn binary(&self, program: &Program, on: On) -> PathBuf {
+        self.output.join(if on == On::Archive { format!("{}-archive", program.name) } else { program.name.clone() })
+    }
+
+    /// Compiles one program; says what went wrong, if something did.
+    fn compile(&self, program: &Program, on: On) -> Result<Option<String>> {
+        let mut command = self.compiler_of(program);
+        let lib = self.staged.join("lib");
+        if program.wants.larder_headers || on == On::Archive {
+            command.arg("-I").arg(self.staged.join("include"));
+        }
+        command.arg(&program.source).arg("-o").arg(self.binary(program, on));
+        // By their files, so that no other libgc is linked.
+        if on == On::Archive {
+            command.arg(lib.join("liblarder_gc.a"));
+        } else {
+            if program.is_cpp() {
+                command.arg(lib.join("libgccpp.so.1"));
+            }
+            command.arg(lib.join("libgc.so.1"));
+        }
+        self.succeeds(program, command)
+    }
+
+    /// Whether a program that was written for libgc's headers compiles with ours.
+    fn compile_against_staged_headers(&self, program: &Program) -> Result<Option<String>> {
+        let mut command = self.compiler_of(program);
+        command.arg("-I").arg(self.staged.join("include")).arg("-fsyntax-only").arg(&program.source);
+        Ok(self.succeeds(program, command)?.map(|why| format!("with the staged headers: {why}")))
+    }
+
+    fn succeeds(&self, program: &Program, mut command: Command) -> Result<Option<String>> {
+        let errors = self.output.join(format!("{}.cc.err", program.name));
+        command.stderr(File::create(&errors).with_context(|| format!("cannot create {}", errors.display()))?);
+        let status = command.status().with_context(|| format!("cannot start {:?}", command.get_program()))?;
+        Ok((!status.success()).then(|| last_words(&errors)))
+    }
+
+    fn run(&self, program: &Program, on: On) -> Result<Tally> {
+        let binary = self.binary(program, on);
+        let mut command = if program.wants.under_the_tool {
+            let mut tool = Command::new(self.staged.join("bin/larder"));
+            tool.args(["run", "--quiet", "--"]).arg(&binary);
+            tool
+        } else {
+            Command::new(&binary)
+        };
+        let lib = self.staged.join("lib");
+        let path = if on == On::Stock { self.stock.unwrap_or(&lib) } else { &lib };
+        command
+            .env("LD_LIBRARY_PATH", path)
+            .env("LARDER_LIB", &lib)
+            .env_remove("LD_PRELOAD")
+            .env_remove("GLIBC_TUNABLES");
+        if on == On::WithoutRseq {
+            command.env("GLIBC_TUNABLES", WITHOUT_RSEQ);
+        }
+        let what = format!("{}{}", program.name, on.suffix());
+        let errors = self.output.join(format!("{}.err", what.replace([',', ' '], "-")));
+        let file = File::create(&errors).with_context(|| format!("cannot create {}", errors.display()))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+        let start = Instant::now();
+        let status = wait_limited(&mut command, LIMIT)?;
+        let seconds = start.elapsed().as_secs_f64();
+        Ok(match status {
+            Some(status) if status.success() => {
+                println!("ok      {what} ({seconds:.1} s)");
+                Tally { passed: 1, ..Tally::default() }
+            }
+            Some(status) => {
+                println!("FAILED  {what} ({seconds:.1} s): {status}; {}", last_words(&errors));
+                Tally { failed: 1, ..Tally::default() }
+            }
+            None => {
+                println!("FAILED  {what}: stopped after {} s; {}", LIMIT.as_secs(), last_words(&errors));
+                Tally { failed: 1, ..Tally::default() }
+            }
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Every function and variable of the interface occurs in a program, and in the page that says its state.
     #[test]
-    fn the_first_line_tells_how_to_start() {
-        assert!(!under_the_tool("/* words */\n").expect("no facts"));
-        assert!(!under_the_tool("// xtask: larder-only\n").expect("a fact"));
-        assert!(under_the_tool("// xtask: larder-only, under larder run\n").expect("two facts"));
-        assert!(under_the_tool("// xtask: on the moon\n").is_err());
+    fn every_name_of_the_interface_is_used() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository");
+        let folder = fs::read_dir(root.join("crates/larder-gc/tests/c")).expect("the folder of the programs");
+        let texts: Vec<_> =
+            folder.map(|entry| fs::read_to_string(entry.expect("an entry").path()).expect("text")).collect();
+        let words: std::collections::HashSet<_> =
+            texts.iter().flat_map(|text| text.split(|c: char| !c.is_alphanumeric() && c != '_')).collect();
+        let names = include_str!("../exports.txt").lines().filter(|line| !line.starts_with('#'));
+        let missing: Vec<_> =
+            names.filter_map(|line| line.split(' ').next_back()).filter(|name| !words.contains(name)).collect();
+        assert_eq!(missing, [""; 0]);
+        let page = fs::read_to_string(root.join("docs/libgc.md")).expect("the page about the interface");
+        let unsaid: Vec<_> = include_str!("../exports.txt")
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| line.split(' ').next_back())
+            .filter(|name| !page.contains(&format!("`{name}`")))
+            .collect();
+        assert_eq!(unsaid, [""; 0]);
+    }
+
+    #[test]
+    fn the_first_line_tells_what_a_program_wants() {
+        let nothing = Wants::default();
+        assert_eq!(wants("/* words */\n").expect("no facts"), nothing);
+        assert_eq!(wants("// xtask: larder-only\n").expect("a fact"), Wants { larder_only: true, ..nothing });
+        let both = Wants { larder_only: true, under_the_tool: true, ..nothing };
+        assert_eq!(wants("// xtask: larder-only, under larder run\n").expect("two facts"), both);
+        assert_eq!(wants("// xtask: archive\n").expect("a fact"), Wants { archive: true, ..nothing });
+        assert!(wants("// xtask: on the moon\n").is_err());
     }
 }

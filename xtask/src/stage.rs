@@ -5,6 +5,9 @@
 //! | path | what it is |
 //! |---|---|
 //! | `lib/libgc.so.1`, `lib/libgc.so` | the `gc.h` door |
+//! | `lib/libgccpp.so.1`, `lib/libgccpp.so` | C++'s operators new and delete on it |
+//! | `lib/liblarder_gc.a`, `lib/libgc.a` | the door as a static archive |
+//! | `lib/pkgconfig/bdw-gc.pc`, `lib/cmake/BDWgc/` | how pkg-config and CMake find them, wherever the folder is |
 //! | `lib/larder-preload.so` | what `larder run` interposes |
 //! | `include/` | the C headers |
 //! | `bin/larder` | the tool |
@@ -28,6 +31,15 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
     let lib = dir.join("lib");
     install(&library, &lib.join("libgc.so.1"))?;
     link("libgc.so.1", &lib.join("libgc.so"))?;
+    install(&build_archive(workspace)?, &lib.join("liblarder_gc.a"))?;
+    link("liblarder_gc.a", &lib.join("libgc.a"))?;
+    if workspace.has("larder-gccpp") {
+        install(&build_operators(workspace, &lib.join("libgc.so.1"))?, &lib.join("libgccpp.so.1"))?;
+        link("libgccpp.so.1", &lib.join("libgccpp.so"))?;
+    }
+    let packaging = workspace.root().join("packaging");
+    copy_folder(&packaging.join("pkgconfig"), &lib.join("pkgconfig"))?;
+    copy_folder(&packaging.join("cmake"), &lib.join("cmake"))?;
     if workspace.has("larder-preload") {
         run(workspace.cargo().args(["build", "--release", "--package", "larder-preload"]))?;
         let preload = workspace.target().join("release/liblarder_preload.so");
@@ -52,6 +64,32 @@ pub fn build_library(workspace: &Workspace) -> Result<PathBuf> {
         bail!("larder-gc built no {}: its crate-type must contain \"cdylib\"", library.display());
     }
     Ok(library)
+}
+
+/// Builds the `gc.h` door for release as an archive of objects, and returns its path.
+fn build_archive(workspace: &Workspace) -> Result<PathBuf> {
+    let arguments =
+        ["rustc", "--release", "--package", "larder-gc", "--features", "archive", "--crate-type", "staticlib"];
+    run(workspace.cargo().args(arguments))?;
+    let archive = workspace.target().join("release/liblarder_gc.a");
+    if !archive.is_file() {
+        bail!("larder-gc built no {}", archive.display());
+    }
+    Ok(archive)
+}
+
+/// Builds libgccpp for release and returns the path of the shared object, which asks the loader for `libgc.so.1`.
+pub fn build_operators(workspace: &Workspace, library: &Path) -> Result<PathBuf> {
+    // By its file, so that no other libgc is found; kept although nothing on the command line before it needs it.
+    let library = library.canonicalize().with_context(|| format!("cannot find {}", library.display()))?;
+    let linked = ["-Wl,--no-as-needed".into(), library.display().to_string(), "-Wl,--as-needed".into()];
+    let mut command = workspace.cargo();
+    command.args(["rustc", "--release", "--package", "larder-gccpp", "--"]);
+    linked.iter().for_each(|argument| {
+        command.arg("-C").arg(format!("link-arg={argument}"));
+    });
+    run(&mut command)?;
+    Ok(workspace.target().join("release/liblarder_gccpp.so"))
 }
 
 /// Copies one file under a new name and renames it into place.

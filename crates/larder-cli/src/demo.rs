@@ -1,6 +1,6 @@
 //! `larder demo`: one real program, compiled here, on Larder and on the installed libgc in turn.
 //!
-//! The program and its header travel inside the tool, so that a C compiler is all it needs.
+//! The program and its headers travel inside the tool, so that a C compiler is all it needs.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -16,10 +16,14 @@ use crate::launch::{self, Output};
 use crate::library::{self, Library};
 use crate::{doctor, program};
 
-const SOURCES: [(&str, &str); 3] = [
+const SOURCES: [(&str, &str); 7] = [
     ("nbody.c", include_str!("../../../apps/gc/nbody.c")),
     ("report.h", include_str!("../../../apps/gc/report.h")),
     ("gc.h", include_str!("../../../include/gc.h")),
+    ("gc/gc.h", include_str!("../../../include/gc/gc.h")),
+    ("gc/gc_version.h", include_str!("../../../include/gc/gc_version.h")),
+    ("gc/gc_config_macros.h", include_str!("../../../include/gc/gc_config_macros.h")),
+    ("gc/gc_pthread_redirects.h", include_str!("../../../include/gc/gc_pthread_redirects.h")),
 ];
 const COMPILERS: [&str; 3] = ["cc", "gcc", "clang"];
 
@@ -102,9 +106,12 @@ fn find_compiler() -> Result<PathBuf, Failure> {
 }
 
 fn compile(compiler: &Path, folder: &Path, library: &Library) -> Result<PathBuf, Failure> {
+    let cannot = |at: &Path, error| Failure::tool(format!("{} cannot be written: {error}", at.display()));
+    let headers = folder.join("gc");
+    fs::create_dir_all(&headers).map_err(|error| cannot(&headers, error))?;
     for (name, text) in SOURCES {
-        fs::write(folder.join(name), text)
-            .map_err(|error| Failure::tool(format!("{} cannot be written: {error}", folder.join(name).display())))?;
+        let at = folder.join(name);
+        fs::write(&at, text).map_err(|error| cannot(&at, error))?;
     }
     let binary = folder.join("nbody");
     let output = Command::new(compiler)

@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, AtomicUsiz
 use larder_blocks::block::State;
 use larder_events::{Cause, CycleRecord};
 use larder_policy::crew::{CrewFacts, markers as markers_for};
-use larder_policy::pacing::{self, HeapFacts};
+use larder_policy::pacing::{self, Adjustments, HeapFacts};
 use larder_sync::gate::Gate;
 use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
@@ -37,7 +37,7 @@ use crate::heap::{HEAP, next_epoch};
 use crate::hooks::{self, Event};
 use crate::settings;
 use crate::view::View;
-use crate::{events, finalization, kind, large, lock, refill, roots};
+use crate::{disclaim, events, finalization, kind, large, lock, refill, roots};
 
 /// One cycle at a time. Rank: after the loader, before the allocation lock.
 static CYCLE: Lock = Lock::new();
@@ -111,15 +111,57 @@ pub(crate) fn for_each_thread(f: impl FnMut(&'static Thread)) {
 
 /// The budget after a cycle that found `live` bytes.
 pub(crate) fn budget(live: Bytes) -> Bytes {
-    pacing::budget(HeapFacts {
+    let wanted = pacing::budget(HeapFacts {
         live,
         roots: Bytes(ROOTS.load(Ordering::Relaxed)),
         threads: REGISTRY.count() as usize,
         free_space_divisor: settings::FREE_SPACE_DIVISOR.load(Ordering::Relaxed),
         initial: Bytes(settings::INITIAL_HEAP.load(Ordering::Relaxed)),
         max: settings::max_heap(),
-    })
+    });
+    pacing::adjusted(
+        wanted,
+        Adjustments {
+            unused: HEAP.size().saturating_sub(live),
+            dont_expand: settings::DONT_EXPAND.load(Ordering::Relaxed),
+            use_entire_heap: settings::ENTIRE_HEAP.load(Ordering::Relaxed),
+            least: Bytes(settings::LEAST_STEP.load(Ordering::Relaxed)),
+        },
+    )
 }
+
+/// Computes the budget anew, after a setting has changed.
+pub(crate) fn renew_budget() {
+    if crate::is_initialised() {
+        set_budget(budget(Bytes(HEAP.live.load(Ordering::Relaxed))));
+    }
+}
+
+/// Sets when the next cycle is due; never, where only calls collect.
+pub(crate) fn set_budget(budget: Bytes) {
+    let never = settings::NO_AUTOMATIC.load(Ordering::Relaxed);
+    HEAP.budget.store(if never { usize::MAX } else { budget.0 }, Ordering::Relaxed);
+}
+
+/// Finalizers that were registered since the last cycle. Sync: the allocation lock.
+static NEW_FINALIZERS: AtomicUsize = AtomicUsize::new(0);
+
+/// A finalizer was registered: objects with finalizers may hold more than their bytes, so a program that makes many of
+/// them is collected before its heap grows. The caller holds the allocation lock.
+pub(crate) fn finalizer_registered() {
+    let new = NEW_FINALIZERS.fetch_add(1, Ordering::Relaxed) + 1;
+    let each = settings::BYTES_PER_FINALIZER.load(Ordering::Relaxed);
+    let since = HEAP.since.load(Ordering::Relaxed);
+    let never = settings::NO_AUTOMATIC.load(Ordering::Relaxed);
+    // Nearly used up: a quarter may lie in blocks of other classes.
+    let nearly_full = || HEAP.live.load(Ordering::Relaxed) + since >= HEAP.size().0 / 4 * 3;
+    if each > 0 && !never && new.saturating_mul(each) > since && nearly_full() {
+        HEAP.budget.fetch_min(since.max(LEAST_FOR_FINALIZERS), Ordering::Relaxed);
+    }
+}
+
+/// However many finalizers there are, so many bytes are allocated between cycles: less would be no progress.
+const LEAST_FOR_FINALIZERS: usize = 256 * 1024;
 
 fn crew_facts() -> CrewFacts {
     let asked = settings::MARKERS.load(Ordering::Relaxed);
@@ -229,16 +271,14 @@ pub fn expand(bytes: usize) -> bool {
         return false;
     }
     settings::INITIAL_HEAP.fetch_max(goal, Ordering::Relaxed);
-    let live = Bytes(HEAP.live.load(Ordering::Relaxed));
-    HEAP.budget.store(budget(live).0, Ordering::Relaxed);
+    renew_budget();
     true
 }
 
 /// Bounds the heap; 0 takes the bound away.
 pub fn set_max_heap(bytes: usize) {
     settings::MAX_HEAP.store(bytes, Ordering::Relaxed);
-    let live = Bytes(HEAP.live.load(Ordering::Relaxed));
-    HEAP.budget.store(budget(live).0, Ordering::Relaxed);
+    renew_budget();
 }
 
 /// See [`larder_policy::pacing::HeapFacts::free_space_divisor`].
@@ -315,6 +355,7 @@ fn run(request: Request) -> bool {
     });
     drop(entry);
     if done {
+        hooks::call(&hooks::AFTER_CYCLE);
         finalization::after_cycle();
     }
     done
@@ -354,6 +395,7 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
     lock::acquire();
     hooks::event(Event::Start);
     hooks::call(&hooks::START);
+    finalization::decide_toggles();
     let number = NUMBER.load(Ordering::Relaxed) + 1;
     let mut record = CycleRecord::new(number, stage.request.cause);
     let markers = stage.markers;
@@ -366,6 +408,7 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
     let stopped = registry.stop_world();
     (record.threads, record.threads_blocked) = (stopped.signalled, stopped.blocked + stopped.parked);
     record.time_to_stop = Nanos(stopped.time_ns);
+    tell_of_threads(Event::ThreadSuspended);
     hooks::event(Event::PostStopWorld);
 
     refill::lock_all();
@@ -386,12 +429,20 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
         HEAP.freed.store(0, Ordering::Relaxed);
         CENSUS.store(0, Ordering::Relaxed);
     }
-    HEAP.budget.store(budget(Bytes(HEAP.live.load(Ordering::Relaxed))).0, Ordering::Relaxed);
+    let next = budget(Bytes(HEAP.live.load(Ordering::Relaxed)));
+    // A cycle that was given up is not due again at once.
+    let since = if completed { 0 } else { HEAP.since.load(Ordering::Relaxed) };
+    set_budget(Bytes(next.0.max(since.saturating_add(next.0 / 4))));
 
     hooks::event(Event::PreStartWorld);
+    tell_of_threads(Event::ThreadUnsuspended);
     registry.resume_world();
     // Everything that a resumed thread could want is given back before it is woken: this thread may lose its CPU to it.
     drop(registry);
+    if finalization::is_awaited() {
+        stop::wake_resumed(usable_cpus());
+        finalization::tell_awaiting(record.finalizable as usize);
+    }
     // SAFETY: taken above.
     unsafe { lock::release() };
     record.pause = clock::now().since(begun);
@@ -402,6 +453,10 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
 
     if completed {
         hooks::event(Event::ReclaimStart);
+        NEW_FINALIZERS.store(0, Ordering::Relaxed);
+        if disclaim::is_used() {
+            disclaim::ask();
+        }
         large::sweep();
         age_epochs(number);
         record.returned = return_memory(stage.request.unmap);
@@ -433,8 +488,7 @@ unsafe fn mark(own: &'static Thread, markers: usize, request: &Request, record: 
     let first = unsafe { CREW.first() };
     let mut marker = Marker::new(view, first);
     push_roots(&mut marker, own, record);
-    // SAFETY: the client set it to be called so.
-    if request.stop.is_some_and(|stop| unsafe { stop() } != 0) {
+    if is_given_up(request) {
         marker.abandon();
         give_up(old, new);
         return false;
@@ -449,9 +503,25 @@ unsafe fn mark(own: &'static Thread, markers: usize, request: &Request, record: 
         }
         rescan(&mut marker, new);
     }
+    if disclaim::is_used() {
+        // SAFETY: the caller's promise.
+        unsafe { disclaim::mark_from_dead(&mut marker) };
+        rescan_overflow(&mut marker, new);
+    }
+    if is_given_up(request) {
+        marker.abandon();
+        give_up(old, new);
+        return false;
+    }
     hooks::event(Event::MarkEnd);
     let mut reach = finalization::Reach { marker: &mut marker };
     let finalized = finalization::process(&mut reach);
+    rescan_overflow(&mut marker, new);
+    if disclaim::is_used() {
+        // SAFETY: the caller's promise.
+        unsafe { disclaim::keep_dead(view) };
+    }
+    hooks::call(&hooks::MARKED);
     (record.links_cleared, record.finalizable) = (finalized.links as u64, finalized.queued as u64);
     tally.bytes += marker.tally.bytes + PROC_BYTES.load(Ordering::Relaxed);
     tally.objects += marker.tally.objects;
@@ -467,6 +537,38 @@ unsafe fn mark(own: &'static Thread, markers: usize, request: &Request, record: 
     HEAP.epoch.store(new, Ordering::Relaxed);
     set_epochs(new, new);
     true
+}
+
+/// Whether the client wants the cycle to be given up: by the function of the call, or by the one for cycles that the heap
+/// begins by itself. Running out of memory is no time to ask.
+fn is_given_up(request: &Request) -> bool {
+    let by_itself = || hooks::STOP.get().filter(|_| request.cause == Cause::Budget);
+    // SAFETY: the client set it to be called so.
+    request.stop.or_else(by_itself).is_some_and(|stop| unsafe { stop() } != 0)
+}
+
+/// Tells the client of each thread that was stopped by a signal, or that was and is resumed. World stopped.
+fn tell_of_threads(event: Event) {
+    let Some(tell) = hooks::THREAD_EVENT.get() else { return };
+    let own = REGISTRY.current().map_or(core::ptr::null(), core::ptr::from_ref);
+    let stopped = event == Event::ThreadSuspended;
+    for_each_thread(|t| {
+        // A thread that leaves a blocking region meanwhile counts as running, but was not stopped.
+        let was_told = t.announce(false);
+        if core::ptr::eq(t, own) || !(if stopped { t.state() == ThreadState::Running } else { was_told }) {
+            return;
+        }
+        t.announce(stopped);
+        // SAFETY: the client set it to be called so.
+        unsafe { tell(event as c_int, core::ptr::with_exposed_provenance_mut(t.pthread())) };
+    });
+}
+
+/// Scans again while entries were dropped outside of a round.
+fn rescan_overflow(marker: &mut Marker<'_, View>, new: u8) {
+    while marker.take_overflow() | PROC_OVERFLOW.swap(false, Ordering::Relaxed) {
+        rescan(marker, new);
+    }
 }
 
 /// Pushes everything that is live by itself.
@@ -507,7 +609,7 @@ fn push_roots(marker: &mut Marker<'_, View>, own: &'static Thread, record: &mut 
 }
 
 /// Where a thread's stack begins. For the main thread the door's variable counts, which fibers move.
-fn stack_base(t: &Thread) -> usize {
+pub(crate) fn stack_base(t: &Thread) -> usize {
     let variable = settings::MAIN_STACK_BASE.load(Ordering::Relaxed);
     // SAFETY: `set_main_stack_base_variable` stored a static.
     match unsafe { variable.as_ref() } {
@@ -624,7 +726,10 @@ fn age_epochs(number: u64) {
 /// Gives memory back to the kernel that the next budget will not need.
 fn return_memory(all: bool) -> Bytes {
     let live = Bytes(HEAP.live.load(Ordering::Relaxed));
-    let keep = if all { Bytes(0) } else { pacing::resident_to_keep(Bytes(HEAP.budget.load(Ordering::Relaxed))) };
+    if !all && settings::KEEP_MEMORY.load(Ordering::Relaxed) {
+        return Bytes(0);
+    }
+    let keep = if all { Bytes(0) } else { pacing::resident_to_keep(budget(live)) };
     // What the heap holds beyond live data and the next budget, counting an eighth for blocks with few survivors.
     let needed = live.0 + live.0 / 8 + keep.0;
     if HEAP.size().0 <= needed {
@@ -632,7 +737,11 @@ fn return_memory(all: bool) -> Bytes {
     }
     let _deferral = defer::enter();
     while census(Blocks(usize::MAX / 2)) {}
-    HEAP.pool.discard(&HEAP.space, keep.to_blocks_rounded_up())
+    let returned = HEAP.pool.discard(&HEAP.space, keep.to_blocks_rounded_up());
+    if returned.0 > 0 {
+        HEAP.tell_size();
+    }
+    returned
 }
 
 /// Before fork: no cycle is under way, and this thread holds every lock of the heap.

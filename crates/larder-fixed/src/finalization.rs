@@ -9,6 +9,8 @@ use larder_trace::finalize::Finalizers;
 pub use larder_trace::finalize::{FinalizerFn, NoMemory, Order};
 use larder_trace::links::{Links, Reachability};
 pub use larder_trace::links::{Moved, Registered};
+pub use larder_trace::toggle::Status;
+use larder_trace::toggle::ToggleRefs;
 use larder_trace::{Interior, Marker};
 
 use crate::view::View;
@@ -18,17 +20,24 @@ struct Tables {
     short: Links,
     long: Links,
     finalizers: Finalizers,
+    toggles: ToggleRefs,
 }
 
 struct Guarded(UnsafeCell<Tables>);
 // SAFETY: used under the allocation lock only.
 unsafe impl Sync for Guarded {}
 
-static TABLES: Guarded =
-    Guarded(UnsafeCell::new(Tables { short: Links::new(), long: Links::new(), finalizers: Finalizers::new() }));
+static TABLES: Guarded = Guarded(UnsafeCell::new(Tables {
+    short: Links::new(),
+    long: Links::new(),
+    finalizers: Finalizers::new(),
+    toggles: ToggleRefs::new(),
+}));
 
 /// Finalizers that wait to be run. Sync: written under the allocation lock; anyone reads it as a hint.
 static READY: AtomicUsize = AtomicUsize::new(0);
+/// Short and long links that the last cycle cleared. Sync: the collector writes; statistics.
+static CLEARED: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 /// The cycle after which the notifier was called last. Sync: a ticket.
 static NOTIFIED: AtomicU64 = AtomicU64::new(0);
 /// The thread that runs finalizers now, by its thread block, or 0: finalizers do not nest. Sync: compare-and-swap.
@@ -46,7 +55,49 @@ pub fn register(
     client_data: usize,
     order: Order,
 ) -> Result<(Option<FinalizerFn>, usize), NoMemory> {
-    with_tables(|t| t.finalizers.register(object, f, client_data, order))
+    with_tables(|t| {
+        let before = t.finalizers.len();
+        let result = t.finalizers.register(object, f, client_data, order);
+        if t.finalizers.len() > before {
+            cycle::finalizer_registered();
+        }
+        result
+    })
+}
+
+/// Registers an object as a toggle reference.
+pub fn add_toggle(object: usize, strong: bool) -> Result<(), NoMemory> {
+    with_tables(|t| t.toggles.add(object, strong))
+}
+
+/// How many finalizers, links and long links are registered.
+pub fn registered() -> [usize; 3] {
+    with_tables(|t| [t.finalizers.len(), t.short.len(), t.long.len()])
+}
+
+/// Short and long links that the last cycle cleared.
+pub fn cleared() -> [usize; 2] {
+    [0, 1].map(|i| CLEARED[i].load(Ordering::Relaxed))
+}
+
+/// What a table knows, for a dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registration {
+    /// A link and its object.
+    Link(usize, usize),
+    /// A long link and its object.
+    LongLink(usize, usize),
+    /// An object with a finalizer.
+    Finalizer(usize),
+}
+
+/// Gives `f` everything that is registered: links, long links, finalizers. Under the allocation lock.
+pub fn for_each_registered(f: &mut dyn FnMut(Registration)) {
+    with_tables(|t| {
+        t.short.for_each(|link, object| f(Registration::Link(link, object)));
+        t.long.for_each(|link, object| f(Registration::LongLink(link, object)));
+        t.finalizers.for_each_registered(|object| f(Registration::Finalizer(object)));
+    });
 }
 
 /// Registers a link: the word at `link` is cleared when `object` dies, before its finalizer runs.
@@ -144,9 +195,43 @@ pub(crate) fn after_cycle() {
 }
 
 /// Pushes what the tables keep alive. World stopped; the caller holds the allocation lock.
-pub(crate) fn push_roots(f: impl FnMut(usize)) {
+pub(crate) fn push_roots(mut f: impl FnMut(usize)) {
     // SAFETY: the caller holds the lock.
-    unsafe { &*TABLES.0.get() }.finalizers.push_roots(f);
+    let t = unsafe { &*TABLES.0.get() };
+    t.toggles.push_roots(&mut f);
+    t.finalizers.push_roots(f);
+}
+
+/// Asks the client about each toggle reference. Before the stop; the caller holds the allocation lock.
+pub(crate) fn decide_toggles() {
+    // SAFETY: the caller holds the lock.
+    let t = unsafe { &mut *TABLES.0.get() };
+    if t.toggles.is_empty() {
+        return;
+    }
+    let Some(decide) = hooks::TOGGLE.get() else { return };
+    t.toggles.decide(|object| {
+        // SAFETY: the client set it to be called so, with an object that it registered and that was not freed.
+        match unsafe { decide(core::ptr::with_exposed_provenance_mut(object)) } {
+            0 => Status::Drop,
+            1 => Status::Strong,
+            _ => Status::Weak,
+        }
+    });
+}
+
+/// Whether the client wants to know of each object that is queued.
+pub(crate) fn is_awaited() -> bool {
+    hooks::AWAIT_FINALIZE.get().is_some()
+}
+
+/// Tells the client of the `count` objects that were queued last. The caller holds the allocation lock.
+pub(crate) fn tell_awaiting(count: usize) {
+    let Some(tell) = hooks::AWAIT_FINALIZE.get() else { return };
+    // SAFETY: the caller holds the lock.
+    let t = unsafe { &*TABLES.0.get() };
+    // SAFETY: the client set it to be called so.
+    t.finalizers.newest(count, |object| unsafe { tell(core::ptr::with_exposed_provenance_mut(object)) });
 }
 
 /// What the tables ask of the marker.
@@ -198,12 +283,15 @@ pub(crate) fn process(reach: &mut Reach<'_, '_>) -> Finalized {
     let t = unsafe { &mut *TABLES.0.get() };
     let java = settings::JAVA_FINALIZATION.load(Ordering::Relaxed);
     // SAFETY: links are words of the client's, valid as long as they are registered.
-    let mut links = unsafe { t.short.clear_dead(reach) };
+    let short = unsafe { t.short.clear_dead(reach) };
     let queued = t.finalizers.process(reach, java, |_| {});
     t.short.remove_dangling(reach);
     // SAFETY: as above.
-    links += unsafe { t.long.clear_dead(reach) };
+    let long = unsafe { t.long.clear_dead(reach) };
     t.long.remove_dangling(reach);
+    t.toggles.clear_dead(reach);
     READY.store(t.finalizers.ready(), Ordering::Relaxed);
-    Finalized { links, queued }
+    CLEARED[0].store(short, Ordering::Relaxed);
+    CLEARED[1].store(long, Ordering::Relaxed);
+    Finalized { links: short + long, queued }
 }

@@ -65,7 +65,7 @@ pub(crate) struct Heap {
     pub refills: Line<AtomicU64>,
     /// How buffers are associated: 0 thread, 1 concurrency id, 2 cpu.
     pub association: AtomicU32,
-    /// Heap size that the client was last told.
+    /// Heap size that the client was last told, or would have been.
     pub largest: AtomicUsize,
 }
 
@@ -133,7 +133,7 @@ pub fn init(options: &Options) {
     settings::INITIAL_HEAP.store(options.initial_heap.0, Ordering::Relaxed);
     settings::MARKERS.store(options.markers.unwrap_or(0), Ordering::Relaxed);
     settings::COLLECT_EVERY.store(options.collect_every.unwrap_or(0), Ordering::Relaxed);
-    HEAP.budget.store(crate::cycle::budget(Bytes(0)).0, Ordering::Relaxed);
+    crate::cycle::set_budget(crate::cycle::budget(Bytes(0)));
     match HEAP.labs.set_up(cpus::possible()) {
         Ok(Association::ConcurrencyId) => HEAP.association.store(1, Ordering::Relaxed),
         Ok(Association::Cpu) => HEAP.association.store(2, Ordering::Relaxed),
@@ -223,13 +223,19 @@ impl Heap {
         let size = self.size().0;
         // Tell the client in steps, not for every block.
         if size > self.largest.load(Ordering::Relaxed) + (1 << 20) {
-            self.largest.store(size, Ordering::Relaxed);
-            if let Some(f) = crate::hooks::HEAP_RESIZE.get() {
-                // SAFETY: the client set it to be called so.
-                unsafe { f(size) }
-            }
+            self.tell_size();
         }
         Some(Run { first, blocks: n, zero: true })
+    }
+
+    /// Tells the client how large the heap is now.
+    pub fn tell_size(&self) {
+        let size = self.size().0;
+        self.largest.store(size, Ordering::Relaxed);
+        if let Some(f) = crate::hooks::HEAP_RESIZE.get() {
+            // SAFETY: the client set it to be called so.
+            unsafe { f(size) }
+        }
     }
 
     /// Adds to the allocation since the last cycle.

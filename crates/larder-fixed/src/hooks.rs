@@ -50,6 +50,23 @@ pub static FINALIZER_NOTIFIER: Hook<unsafe extern "C" fn()> = Hook::new();
 /// Something to worry about: a format with one `%p`-like word.
 pub static WARN: Hook<unsafe extern "C" fn(*const c_char, usize)> = Hook::new();
 
+/// What to do about a toggle reference: 0 drop it, 1 make it strong, 2 make it weak. For each one, at the start of a cycle.
+/// On the collecting thread, which holds the allocation lock; the world runs.
+pub static TOGGLE: Hook<unsafe extern "C" fn(*mut c_void) -> c_int> = Hook::new();
+/// An object was queued for finalization. After the resume, on the collecting thread, which holds the allocation lock.
+pub static AWAIT_FINALIZE: Hook<unsafe extern "C" fn(*mut c_void)> = Hook::new();
+/// A thread, by its `pthread_t`, was stopped, or is about to be resumed. On the collecting thread, which holds the allocation
+/// lock; the world is stopped.
+pub static THREAD_EVENT: Hook<unsafe extern "C" fn(c_int, *mut c_void)> = Hook::new();
+/// Whether to give up a cycle that the heap began by itself: anything but 0 does. On the collecting thread, which holds
+/// the allocation lock; the world may be stopped.
+pub static STOP: Hook<unsafe extern "C" fn() -> c_int> = Hook::new();
+/// Everything is marked that this cycle keeps; what is allocated and not marked is about to be free. On the collecting
+/// thread, world stopped: see [`crate::object::for_each_in_cycle`].
+pub static MARKED: Hook<unsafe extern "C" fn()> = Hook::new();
+/// A cycle is complete, and finalizers were not yet run. On the collecting thread, no lock held.
+pub static AFTER_CYCLE: Hook<unsafe extern "C" fn()> = Hook::new();
+
 /// libgc's `GC_EventType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -65,6 +82,8 @@ pub enum Event {
     PostStopWorld = 7,
     PreStartWorld = 8,
     PostStartWorld = 9,
+    ThreadSuspended = 10,
+    ThreadUnsuspended = 11,
 }
 
 pub(crate) fn event(e: Event) {

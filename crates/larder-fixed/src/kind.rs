@@ -64,6 +64,14 @@ pub(crate) fn cleared(kind: usize) -> bool {
     KINDS[kind].clear.load(Ordering::Relaxed)
 }
 
+/// Whether objects of the kind are never scanned.
+pub fn is_pointer_free(kind: usize) -> bool {
+    let k = &KINDS[kind];
+    kind == POINTER_FREE
+        || kind == POINTER_FREE_UNCOLLECTABLE
+        || (k.descriptor.load(Ordering::Relaxed) == 0 && !k.adjust.load(Ordering::Relaxed))
+}
+
 /// Whether objects of the kind are roots until they are freed.
 pub const fn uncollectable(kind: usize) -> bool {
     kind == UNCOLLECTABLE || kind == POINTER_FREE_UNCOLLECTABLE

@@ -10,6 +10,7 @@
 
 pub mod allocate;
 pub mod cycle;
+pub mod disclaim;
 pub mod events;
 pub mod finalization;
 pub mod fork;
@@ -21,6 +22,7 @@ pub mod large;
 pub mod lock;
 pub mod object;
 pub mod options;
+pub mod path;
 pub mod refill;
 pub mod roots;
 pub mod settings;

@@ -54,6 +54,58 @@ pub fn kind_of(base: usize) -> usize {
     place(base).map_or(0, |p| p.block.kind.get() as usize)
 }
 
+/// A cell, or a large object, whether or not it is allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its first byte.
+    pub base: usize,
+    /// Its bytes.
+    pub size: usize,
+    /// Its kind.
+    pub kind: usize,
+    /// Whether it is allocated; in a cycle, see [`for_each_in_cycle`], whether it is marked.
+    pub is_live: bool,
+}
+
+/// What contains `address`: also a cell whose object was freed, as long as its block has not changed.
+pub fn cell(address: usize) -> Option<Found> {
+    let p = place(address)?;
+    Some(Found { base: p.base, size: size(p.base), kind: p.block.kind.get() as usize, is_live: is_allocated(&p) })
+}
+
+/// The size of the cell that a request of `bytes` bytes gets, or of the large object.
+pub fn size_for(bytes: usize) -> usize {
+    if bytes > crate::allocate::SMALL {
+        return (bytes + HEAP.round.load(Ordering::Relaxed)) & !15;
+    }
+    larder_blocks::class::CLASSES[crate::allocate::class_of(bytes)].cell as usize
+}
+
+/// Calls `f` with every object that was allocated when this cycle began; `is_live` says whether the cycle has marked it.
+/// Only in [`crate::hooks::MARKED`], in which the world is stopped.
+pub fn for_each_in_cycle(f: &mut dyn FnMut(Found)) {
+    let (_, new) = crate::cycle::epochs();
+    for_each_cell(&mut |p, size, allocated| {
+        // SAFETY: a place is a cell of its block.
+        let mark = unsafe { p.block.mark(p.cell) }.load(Ordering::Relaxed);
+        if allocated {
+            f(Found { base: p.base, size, kind: p.block.kind.get() as usize, is_live: mark == new });
+        }
+    });
+}
+
+/// Bytes of allocated objects that are scanned, and of those that are not. It looks at every block; other threads may
+/// allocate meanwhile.
+pub fn bytes_in_use() -> [usize; 2] {
+    let mut bytes = [0; 2];
+    for_each_cell(&mut |p, size, allocated| {
+        if allocated {
+            bytes[usize::from(p.block.descriptor.get() == 0)] += size;
+        }
+    });
+    bytes
+}
+
 /// Whether `address` points into the heap.
 pub fn is_heap_pointer(address: usize) -> bool {
     place(address).is_some()
@@ -91,20 +143,28 @@ pub fn clear_mark(base: usize) {
 ///
 /// Other threads may allocate meanwhile: their new objects may or may not be seen.
 pub fn for_each_reachable(f: &mut dyn FnMut(usize, usize)) {
+    for_each_cell(&mut |p, size, allocated| {
+        if allocated {
+            f(p.base, size);
+        }
+    });
+}
+
+/// Calls `f` with every cell of every block, and every large object, its size, and whether it is allocated.
+pub(crate) fn for_each_cell(f: &mut dyn FnMut(Place, usize, bool)) {
     for index in 0..HEAP.space.frontier().0 {
         // SAFETY: below the frontier.
-        let b = unsafe { HEAP.space.block(index) };
+        let block = unsafe { HEAP.space.block(index) };
         let start = HEAP.space.address_of(index);
-        let (cells, size) = match b.state() {
-            State::Small => (b.cells.get() as usize, b.cell.get() as usize),
-            State::Large => (1, b.size.get()),
+        let (cells, size) = match block.state() {
+            State::Small => (block.cells.get() as usize, block.cell.get() as usize),
+            State::Large => (1, block.size.get()),
             _ => continue,
         };
         for cell in 0..cells {
-            let p = Place { block: b, base: start + cell * size, cell };
-            if is_allocated(&p) {
-                f(p.base, size);
-            }
+            let place = Place { block, base: start + cell * size, cell };
+            let allocated = is_allocated(&place);
+            f(place, size, allocated);
         }
     }
 }

@@ -60,27 +60,18 @@ impl Ranges {
         self.used += 1;
     }
 
-    fn swap_remove(&mut self, i: usize) -> Range {
-        let removed = self.as_slice()[i];
-        self.used -= 1;
-        // SAFETY: both are below the old `used`.
-        unsafe { self.at.add(i).write(self.at.add(self.used).read()) };
-        removed
-    }
-
-    /// Takes `[low, high)` out of every range.
-    fn subtract(&mut self, arena: &mut Arena, cut: Range) {
-        let mut i = 0;
-        while i < self.used {
+    /// Takes out every range that lies in `[cut.low, cut.high)` as a whole.
+    fn remove_inside(&mut self, cut: Range) {
+        let mut kept = 0;
+        for i in 0..self.used {
             let r = self.as_slice()[i];
-            if r.high <= cut.low || cut.high <= r.low {
-                i += 1;
-                continue;
+            if r.low < cut.low || cut.high < r.high {
+                // SAFETY: `kept` is not beyond `i`, which is below the capacity.
+                unsafe { self.at.add(kept).write(r) };
+                kept += 1;
             }
-            self.swap_remove(i);
-            self.push(arena, Range { low: r.low, high: cut.low.min(r.high) });
-            self.push(arena, Range { low: cut.high.max(r.low), high: r.high });
         }
+        self.used = kept;
     }
 }
 
@@ -107,7 +98,7 @@ pub type StaticFilter = unsafe extern "C" fn(*const c_char, *mut c_void, usize) 
 
 /// Data segments of libraries are not roots. Sync: a setting.
 static NO_LIBRARIES: AtomicBool = AtomicBool::new(false);
-/// The program's own data segments are not roots. Sync: a setting.
+/// The program's own data segments are not roots where those of libraries are not. Sync: a setting.
 static NO_PROGRAM: AtomicBool = AtomicBool::new(false);
 /// Sync: a setting; the function is code.
 static FILTER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
@@ -145,15 +136,12 @@ pub fn add(low: usize, high: usize) {
     with_roots(|r| r.registered.push(&mut r.arena, Range { low: low.next_multiple_of(8), high: high & !7 }));
 }
 
-/// The words of `[low, high)` are not registered roots any more.
+/// Ranges that lie in `[low, high)` as a whole are not registered roots any more.
 pub fn remove(low: usize, high: usize) {
-    with_roots(|r| {
-        // libgc removes whole ranges that lie inside; here the words themselves are what counts.
-        r.registered.subtract(&mut r.arena, Range { low, high });
-    });
+    with_roots(|r| r.registered.remove_inside(Range { low, high }));
 }
 
-/// Nothing is a root any more but stacks, thread-local storage, and (unless turned off) libraries' data.
+/// No range is registered any more. Where libraries' data is turned off, the program's own is no root any more, either.
 pub fn clear() {
     NO_PROGRAM.store(true, Ordering::Relaxed);
     with_roots(|r| r.registered.used = 0);
@@ -179,6 +167,71 @@ pub fn set_static_filter(f: Option<StaticFilter>) {
     FILTER.store(f.map_or(core::ptr::null_mut(), |f| f as *mut c_void), Ordering::Release);
 }
 
+/// Whether the data of the program, or of a library, is not searched.
+fn is_off(program: bool) -> bool {
+    NO_LIBRARIES.load(Ordering::Relaxed) && (!program || NO_PROGRAM.load(Ordering::Relaxed))
+}
+
+/// Whether `address` lies in data of the program or of a library that a cycle searches, as opposed to a registered range.
+/// Takes the loader's list and the allocation lock.
+pub fn is_static_data(address: usize) -> bool {
+    let holds = |r: &Range| (r.low..r.high).contains(&address);
+    if with_roots(|r| r.registered.as_slice().iter().any(holds) || r.excluded.as_slice().iter().any(holds)) {
+        return false;
+    }
+    let mut found = false;
+    for_each_static_range(|low, high| found |= (low..high).contains(&address));
+    found
+}
+
+/// Calls `f(low, high)` for each range of static data that cycles search, before exclusions.
+pub fn for_each_static_range(mut f: impl FnMut(usize, usize)) {
+    let own = (&raw const ROOTS).addr();
+    loader::for_each_object(|object| {
+        let program = object.name.is_empty();
+        let off = is_off(program);
+        if !off && (program || !object.contains(own)) {
+            object.writable_ranges(&mut f);
+        }
+        true
+    });
+}
+
+/// Calls `f(low, high)` for each thread's block of each object's thread-local storage. World stopped, the caller holds the
+/// loader's list and the registry's lock.
+pub(crate) fn for_each_thread_local(mut f: impl FnMut(usize, usize)) {
+    loader::for_each_object(|object| {
+        let (module, size) = (object.tls_module, object.tls_size());
+        if size > 0 {
+            crate::cycle::for_each_thread(|thread| {
+                if thread.thread_pointer().is_null() {
+                    return;
+                }
+                // SAFETY: the thread is stopped (or this one), and the loader's list is held.
+                if let Some(at) = unsafe { loader::tls_block_like_own(thread.thread_pointer(), module) } {
+                    f(at.addr(), at.addr() + size);
+                }
+            });
+        }
+        true
+    });
+}
+
+/// Calls `f(low, high)` for each registered range.
+pub fn for_each_registered(f: impl FnMut(usize, usize)) {
+    // SAFETY: the lock is taken.
+    crate::lock::with(|| unsafe { for_each_registered_locked(f) });
+}
+
+/// As [`for_each_registered`].
+///
+/// # Safety
+/// The caller holds the allocation lock.
+pub(crate) unsafe fn for_each_registered_locked(mut f: impl FnMut(usize, usize)) {
+    // SAFETY: the caller's promise.
+    unsafe { &*ROOTS.0.get() }.registered.as_slice().iter().for_each(|r| f(r.low, r.high));
+}
+
 /// Pushes registered ranges, static data and thread-local storage; returns how many bytes they are. World stopped, the
 /// caller holds the loader's list and the allocation lock.
 pub(crate) fn push_all_static(marker: &mut Marker<'_, View>) -> usize {
@@ -196,7 +249,7 @@ pub(crate) fn push_all_static(marker: &mut Marker<'_, View>) -> usize {
     let filter = FILTER.load(Ordering::Acquire);
     loader::for_each_object(|object| {
         let program = object.name.is_empty();
-        let off = if program { &NO_PROGRAM } else { &NO_LIBRARIES }.load(Ordering::Relaxed);
+        let off = is_off(program);
         // The runtime's own data are no roots, unless it is linked into the program itself.
         if !off && (program || !object.contains(own)) {
             object.writable_ranges(|low, high| {
@@ -230,20 +283,9 @@ pub(crate) fn push_all_static(marker: &mut Marker<'_, View>) -> usize {
                 }
             });
         }
-        let (module, size) = (object.tls_module, object.tls_size());
-        if size > 0 {
-            crate::cycle::for_each_thread(|thread| {
-                if thread.thread_pointer().is_null() {
-                    return;
-                }
-                // SAFETY: the thread is stopped (or this one), and the loader's list is held.
-                if let Some(at) = unsafe { loader::tls_block_like_own(thread.thread_pointer(), module) } {
-                    push(at.addr(), at.addr() + size, marker);
-                }
-            });
-        }
         true
     });
+    for_each_thread_local(|low, high| push(low, high, marker));
     bytes
 }
 

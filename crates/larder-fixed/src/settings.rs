@@ -15,6 +15,12 @@ pub(crate) static DISABLED: AtomicU32 = AtomicU32::new(0);
 pub(crate) static COLLECT_EVERY: AtomicU64 = AtomicU64::new(0);
 pub(crate) static FINALIZE_ON_DEMAND: AtomicBool = AtomicBool::new(false);
 pub(crate) static JAVA_FINALIZATION: AtomicBool = AtomicBool::new(false);
+pub(crate) static NO_AUTOMATIC: AtomicBool = AtomicBool::new(false);
+pub(crate) static KEEP_MEMORY: AtomicBool = AtomicBool::new(false);
+pub(crate) static DONT_EXPAND: AtomicBool = AtomicBool::new(false);
+pub(crate) static ENTIRE_HEAP: AtomicBool = AtomicBool::new(false);
+pub(crate) static LEAST_STEP: AtomicUsize = AtomicUsize::new(1);
+pub(crate) static BYTES_PER_FINALIZER: AtomicUsize = AtomicUsize::new(0);
 pub(crate) static MAIN_STACK_BASE: AtomicPtr<AtomicPtr<u8>> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Finalizers run only when the client invokes them.
@@ -25,6 +31,44 @@ pub fn set_finalize_on_demand(on: bool) {
 /// Finalizers run once, in no order, and objects that they reach are kept.
 pub fn set_java_finalization(on: bool) {
     JAVA_FINALIZATION.store(on, Ordering::Relaxed);
+}
+
+/// No cycle is due because enough was allocated; it takes a call, or memory that runs out.
+pub fn set_automatic(on: bool) {
+    NO_AUTOMATIC.store(!on, Ordering::Relaxed);
+    crate::cycle::renew_budget();
+}
+
+/// Free memory is not given back to the kernel, unless a cycle is asked to.
+pub fn set_keep_memory(on: bool) {
+    KEEP_MEMORY.store(on, Ordering::Relaxed);
+}
+
+/// A cycle is due when the heap, as it is, is used up.
+pub fn set_dont_expand(on: bool) {
+    if DONT_EXPAND.swap(on, Ordering::Relaxed) != on {
+        crate::cycle::renew_budget();
+    }
+}
+
+/// No cycle is due before the heap, as it is, is used up.
+pub fn set_use_entire_heap(on: bool) {
+    if ENTIRE_HEAP.swap(on, Ordering::Relaxed) != on {
+        crate::cycle::renew_budget();
+    }
+}
+
+/// The fewest bytes to be allocated between cycles that the heap begins by itself.
+pub fn set_least_step(bytes: usize) {
+    if LEAST_STEP.swap(bytes, Ordering::Relaxed) != bytes {
+        crate::cycle::renew_budget();
+    }
+}
+
+/// Before the heap grows, a cycle is due if each finalizer that was registered since the last one stands for fewer
+/// allocated bytes than this. 0 takes no notice of finalizers.
+pub fn set_bytes_per_finalizer(bytes: usize) {
+    BYTES_PER_FINALIZER.store(bytes, Ordering::Relaxed);
 }
 
 /// Names the variable that holds the main thread's stack base; it is read at every cycle.

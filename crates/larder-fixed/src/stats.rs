@@ -34,6 +34,16 @@ pub struct Snapshot {
     pub budget: usize,
 }
 
+/// Counts bytes that the client allocated outside of the heap on behalf of collected objects.
+pub fn add_allocated(bytes: usize) {
+    HEAP.count_allocated(bytes);
+}
+
+/// Counts bytes that the client freed.
+pub fn add_freed(bytes: usize) {
+    HEAP.freed.fetch_add(bytes, Ordering::Relaxed);
+}
+
 /// Reads all figures.
 pub fn snapshot() -> Snapshot {
     let heap = HEAP.size().0;
@@ -72,4 +82,47 @@ pub fn refills() -> u64 {
 /// Whether buffers belong to threads because restartable sequences are not available.
 pub fn by_thread() -> bool {
     HEAP.labs.by_thread()
+}
+
+/// What a dump says about one block, or one large object.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockFacts {
+    /// Its first address.
+    pub start: usize,
+    /// Kind of its objects.
+    pub kind: usize,
+    /// Bytes of a cell.
+    pub size: usize,
+    /// Cells that are allocated, or lie in a buffer.
+    pub live: usize,
+    /// All its cells.
+    pub cells: usize,
+}
+
+/// Calls `f` for every block that holds or held objects. Other threads may change them meanwhile.
+pub fn for_each_block(f: &mut dyn FnMut(BlockFacts)) {
+    let mut of: Option<BlockFacts> = None;
+    crate::object::for_each_cell(&mut |place, size, is_allocated| {
+        let start = HEAP.space.address_of(HEAP.space.index_of(place.block));
+        if of.is_none_or(|facts| facts.start != start) {
+            of.take().into_iter().for_each(&mut *f);
+            of = Some(BlockFacts { start, kind: place.block.kind.get() as usize, size, live: 0, cells: 0 });
+        }
+        if let Some(facts) = &mut of {
+            facts.cells += 1;
+            facts.live += usize::from(is_allocated);
+        }
+    });
+    of.into_iter().for_each(f);
+}
+
+/// Bytes of the heap from the first address that was ever used to the last.
+pub fn used_range() -> (usize, usize) {
+    let low = HEAP.space.base();
+    (low, low + HEAP.space.frontier().to_bytes().0)
+}
+
+/// Bytes of free blocks: with memory behind them, and given back to the kernel.
+pub fn pool_bytes() -> [usize; 2] {
+    [HEAP.pool.resident(), HEAP.pool.discarded()].map(|blocks| blocks.to_bytes().0)
 }

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use larder_blocks::class::CLASSES;
 use larder_lab::CLASSES as SLOTS;
 use larder_sys::thread::stack_pointer;
-use larder_threads::{REGISTRY, Thread, blocking, defer, stop};
+use larder_threads::{REGISTRY, Thread, blocking, defer, stop, suspend};
 
 use crate::refill;
 
@@ -268,6 +268,22 @@ pub fn suspend_signal() -> c_int {
 /// A stop by [`stop_world`] is under way. Sync: the thread that stops the world.
 static EXTERNAL: AtomicUsize = AtomicUsize::new(0);
 
+/// Runs `f` with every other registered thread stopped and the loader's list held, in the order of the locks: no collector
+/// is on its way, and then the list, which a stopped thread could hold. `f` must not allocate.
+pub(crate) fn with_stopped_world(f: impl FnOnce()) {
+    crate::cycle::keep_collectors_out();
+    larder_sys::loader::with_objects_held(|| {
+        crate::lock::with(|| {
+            let registry = REGISTRY.lock_to_stop();
+            registry.stop_world();
+            f();
+            registry.resume_world();
+        });
+        stop::wake_resumed(1);
+    });
+    crate::cycle::let_collectors_in();
+}
+
 /// Stops every other registered thread until [`start_world`]; the caller must not allocate meanwhile.
 pub fn stop_world() {
     crate::cycle::keep_collectors_out();
@@ -286,4 +302,28 @@ pub fn start_world() {
         }
         crate::cycle::let_collectors_in();
     }
+}
+
+/// Suspends a registered thread, by its `pthread_t`, until [`resume`]; a collection meanwhile takes it for blocked. Returns
+/// once it stands still. False where the thread is not registered or is suspended already. A thread may suspend itself.
+pub fn suspend(thread: libc::pthread_t) -> bool {
+    // SAFETY: no preconditions.
+    if thread == unsafe { libc::pthread_self() } {
+        return suspend::suspend_self();
+    }
+    // A collector holds every lock with signals masked; so there must be none while a thread is asked.
+    crate::cycle::keep_collectors_out();
+    let done = crate::lock::with(|| suspend::suspend(thread as usize));
+    crate::cycle::let_collectors_in();
+    done
+}
+
+/// Lets a suspended thread go on. False where it was not suspended.
+pub fn resume(thread: libc::pthread_t) -> bool {
+    suspend::resume(thread as usize)
+}
+
+/// Whether a registered thread is suspended.
+pub fn is_suspended(thread: libc::pthread_t) -> bool {
+    suspend::is_suspended(thread as usize)
 }

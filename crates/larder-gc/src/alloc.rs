@@ -6,10 +6,11 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
 
-use larder_fixed::{allocate, allocate_aligned, kind, stats};
+use larder_fixed::{allocate, allocate_aligned, kind, object, stats};
 use larder_units::GRANULE;
 
 use crate::callbacks::{memory_exhausted, warn};
+use crate::data::GC_non_gc_bytes;
 
 /// The client decides what to return where memory is exhausted.
 #[cold]
@@ -28,6 +29,23 @@ pub fn allocate_or_exhausted(kind: usize, bytes: usize) -> *mut c_void {
     if p.is_null() { out_of_memory_slow(bytes) } else { p.cast() }
 }
 
+/// As [`allocate_or_exhausted`], for a kind whose bytes `GC_non_gc_bytes` counts.
+pub fn allocate_uncollectable(kind: usize, bytes: usize) -> *mut c_void {
+    let p = allocate_or_exhausted(kind, bytes);
+    if object::kind_of(p.addr()) == kind {
+        GC_non_gc_bytes.add(object::size(p.addr()));
+    }
+    p
+}
+
+/// Takes an object out of `GC_non_gc_bytes` that is about to be freed, if it was counted there.
+fn uncount(object: usize) {
+    // Most programs have none, and need not look.
+    if GC_non_gc_bytes.get() != 0 && kind::uncollectable(object::kind_of(object)) && object::base(object).is_some() {
+        GC_non_gc_bytes.add(object::size(object).wrapping_neg());
+    }
+}
+
 /// Allocates zeroed memory that is searched for pointers.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_malloc(bytes: usize) -> *mut c_void {
@@ -43,13 +61,13 @@ pub extern "C" fn GC_malloc_atomic(bytes: usize) -> *mut c_void {
 /// Allocates zeroed memory that is searched for pointers and lives until `GC_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_malloc_uncollectable(bytes: usize) -> *mut c_void {
-    allocate_or_exhausted(kind::UNCOLLECTABLE, bytes)
+    allocate_uncollectable(kind::UNCOLLECTABLE, bytes)
 }
 
 /// Allocates memory that holds no pointers and lives until `GC_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_malloc_atomic_uncollectable(bytes: usize) -> *mut c_void {
-    allocate_or_exhausted(kind::POINTER_FREE_UNCOLLECTABLE, bytes)
+    allocate_uncollectable(kind::POINTER_FREE_UNCOLLECTABLE, bytes)
 }
 
 /// As [`GC_malloc`]: stubborn objects exist in name only.
@@ -74,6 +92,7 @@ pub extern "C" fn GC_malloc_atomic_ignore_off_page(bytes: usize) -> *mut c_void 
 /// Frees an object. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GC_free(object: *mut c_void) {
+    uncount(object.addr());
     // SAFETY: the caller passes null or the base of an object that it uses no more.
     unsafe { larder_fixed::free(object.cast()) }
 }

@@ -28,9 +28,6 @@ pub type StopFn = unsafe extern "C" fn() -> c_int;
 
 static WARN: Function<WarnFn> = Function::new(print::print_warning);
 static COLLECTION_EVENT: Function<EventFn> = Function::none();
-static TOGGLE: Function<ToggleFn> = Function::none();
-static THREAD_EVENT: Function<ThreadEventFn> = Function::none();
-static AWAIT_FINALIZE: Function<AwaitFinalizeFn> = Function::none();
 static STOP: Function<StopFn> = Function::new(never_stop);
 
 /// The first `GC_oom_fn`.
@@ -41,12 +38,19 @@ pub unsafe extern "C" fn return_null(_bytes: usize) -> *mut c_void {
 /// The first `GC_push_other_roots`. libgc's pushes the stacks of all threads; here the heap has done so before.
 pub unsafe extern "C" fn push_nothing() {}
 
-/// The first `GC_on_abort`.
+/// The first `GC_on_abort`. With `GC_LOOP_ON_ABORT` it does not return, so that a debugger can be attached.
 pub unsafe extern "C" fn print_and_return(message: Message) {
-    if !message.is_null() {
-        // SAFETY: the caller of an abort function passes null or a C string.
-        print::error(unsafe { core::ffi::CStr::from_ptr(message) });
-        print::error(c"\n");
+    if message.is_null() {
+        return;
+    }
+    // SAFETY: the caller of an abort function passes null or a C string.
+    print::error(unsafe { core::ffi::CStr::from_ptr(message) });
+    print::error(c"\n");
+    if larder_sys::env::is_set(c"GC_LOOP_ON_ABORT") {
+        loop {
+            // SAFETY: no preconditions.
+            unsafe { libc::pause() };
+        }
     }
 }
 
@@ -72,6 +76,7 @@ unsafe extern "C" fn push_other_roots() {
 }
 
 unsafe extern "C" fn heap_resized(bytes: usize) {
+    crate::progress::resized(bytes);
     if let Some(f) = GC_on_heap_resize.get() {
         // SAFETY: the heap calls this where libgc calls it.
         unsafe { f(bytes) }
@@ -167,17 +172,16 @@ function_setting! {
     GC_set_on_collection_event, GC_get_on_collection_event: EventFn => COLLECTION_EVENT
 }
 function_setting! {
-    /// Sets what would be called when a thread is stopped and resumed. Larder resumes all threads at once and tells
-    /// nobody.
-    GC_set_on_thread_event, GC_get_on_thread_event: ThreadEventFn => THREAD_EVENT
+    /// Sets what is called for each thread that a cycle has stopped, and again before it is resumed; the world is stopped.
+    GC_set_on_thread_event, GC_get_on_thread_event: ThreadEventFn => hooks::THREAD_EVENT
 }
 function_setting! {
     /// Sets what is called when finalizers wait for `GC_invoke_finalizers`.
     GC_set_finalizer_notifier, GC_get_finalizer_notifier: FinalizerNotifier => GC_finalizer_notifier
 }
 function_setting! {
-    /// Sets what would be called for each object that is queued for finalization; it is not called yet.
-    GC_set_await_finalize_proc, GC_get_await_finalize_proc: AwaitFinalizeFn => AWAIT_FINALIZE
+    /// Sets what is called for each object that is queued for finalization, with the allocation lock held.
+    GC_set_await_finalize_proc, GC_get_await_finalize_proc: AwaitFinalizeFn => hooks::AWAIT_FINALIZE
 }
 function_setting! {
     /// Sets what gets warnings.
@@ -195,11 +199,19 @@ function_setting! {
     /// Sets what finds the client's own roots.
     GC_set_push_other_roots, GC_get_push_other_roots: PushOtherRootsFn => GC_push_other_roots
 }
-function_setting! {
-    /// Sets what may end a cycle early.
-    GC_set_stop_func, GC_get_stop_func: StopFn => STOP
+/// Sets what may end a cycle early: one that the heap begins by itself, or `GC_gcollect`.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_set_stop_func(function: Option<StopFn>) {
+    STOP.set(function);
+    hooks::STOP.set(stop_function());
+}
+
+/// The function that was set last, or the first one.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_get_stop_func() -> Option<StopFn> {
+    STOP.get()
 }
 function_setting! {
-    /// Sets what decides about toggle references; without `GC_toggleref_add` there are none, so it is never called.
-    GC_set_toggleref_func, GC_get_toggleref_func: ToggleFn => TOGGLE
+    /// Sets what decides about each object of `GC_toggleref_add` at the start of a cycle, with the allocation lock held.
+    GC_set_toggleref_func, GC_get_toggleref_func: ToggleFn => hooks::TOGGLE
 }

@@ -40,8 +40,15 @@ impl Int {
     }
 
     pub fn set(&self, value: c_int) {
-        // Relaxed: as in `get`.
-        self.0.store(value, Ordering::Relaxed);
+        // ORDER gc.once: Release, with the exchange in `set_if_zero`; for all other variables it is more than needed.
+        self.0.store(value, Ordering::Release);
+    }
+
+    /// Sets the variable to 1 if it is 0, and returns whether it was. Whoever gets true is the only one.
+    pub fn set_if_zero(&self) -> bool {
+        // ORDER gc.once: acquire and release, with itself and with the store of 0 by whoever got true: what that thread did
+        // before it is seen. Weaker, a second thread could see the first one's work half done.
+        self.0.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Adds and returns the new value.
@@ -68,6 +75,14 @@ impl Word {
     pub fn set(&self, value: usize) {
         // Relaxed: as in `Int::get`.
         self.0.store(value, Ordering::Relaxed);
+    }
+}
+
+impl Word {
+    /// Adds, or with a complement subtracts, as C does.
+    pub fn add(&self, change: usize) {
+        // Relaxed: a counter.
+        self.0.fetch_add(change, Ordering::Relaxed);
     }
 }
 
@@ -138,7 +153,7 @@ pub static GC_dont_precollect: Int = Int::new(0);
 /// Whether finalizers wait for `GC_invoke_finalizers`.
 #[unsafe(no_mangle)]
 pub static GC_finalize_on_demand: Int = Int::new(0);
-/// Whether leaks are looked for, which Larder does not do.
+/// Whether objects that become unreachable without having been freed are reported.
 #[unsafe(no_mangle)]
 pub static GC_find_leak: Int = Int::new(0);
 /// Accepted; every cycle is full.
@@ -164,9 +179,9 @@ pub static GC_parallel: Int = Int::new(0);
 #[unsafe(no_mangle)]
 pub static GC_use_entire_heap: Int = Int::new(0);
 
-/// The bytes that debug allocation puts before an object: none.
+/// The bytes that debug allocation puts before an object.
 #[unsafe(no_mangle)]
-pub static GC_debug_header_size: usize = 0;
+pub static GC_debug_header_size: usize = crate::debug::HEADER;
 /// The divisor of libgc's rule for when to collect.
 #[unsafe(no_mangle)]
 pub static GC_free_space_divisor: Word = Word::new(3);
@@ -176,7 +191,7 @@ pub static GC_gc_no: Word = Word::new(0);
 /// Accepted; a full heap is collected before memory is reported as exhausted.
 #[unsafe(no_mangle)]
 pub static GC_max_retries: Word = Word::new(0);
-/// Bytes that are no candidates for collection.
+/// Bytes in uncollectable objects, and what the client adds.
 #[unsafe(no_mangle)]
 pub static GC_non_gc_bytes: Word = Word::new(0);
 /// Accepted; cycles have no time limit.

@@ -1,22 +1,24 @@
 //! The environment, read when the collector is initialised and not when the library is loaded: LilyPond sets
 //! its variables in `main`.
 //!
-//! Names and meaning are libgc's. Variables that steer what Larder does not have (incremental cycles, black lists, back
-//! traces) are accepted and change nothing.
+//! Names and meaning are libgc's. Variables that steer what Larder does not have (incremental cycles, black lists) are
+//! accepted and change nothing; `docs/libgc.md` says of each one why.
 
 use core::ffi::CStr;
-use core::ptr;
 
 use larder_fixed::options::Options;
+use larder_fixed::settings as heap;
 use larder_sys::env::{is_set, parse_size, size, var};
 use larder_units::Bytes;
 
 use crate::callbacks::warn;
 use crate::data::{
     GC_all_interior_pointers, GC_dont_gc, GC_find_leak, GC_free_space_divisor, GC_full_freq, GC_time_limit,
-    GC_use_entire_heap,
+    GC_use_entire_heap, Int,
 };
-use crate::{print, progress, settings, threads};
+use crate::{debug, error_line, print, progress, settings, threads};
+
+static IGNORES_GCJ: Int = Int::new(0);
 
 /// As many markers as libgc can have.
 const MOST_MARKERS: usize = 16;
@@ -29,6 +31,22 @@ pub fn read() -> Options {
     }
     if is_set(c"GC_DUMP_REGULARLY") {
         progress::dump_regularly();
+    }
+    if is_set(c"GC_PRINT_ADDRESS_MAP") {
+        progress::print_address_map();
+    }
+    if let Some(count) = positive(c"GC_BACKTRACES") {
+        progress::print_backtraces(count);
+    }
+    if is_set(c"GC_FINDLEAK_DELAY_FREE") {
+        debug::delay_free();
+    }
+    if is_set(c"GC_IGNORE_GCJ_INFO") {
+        IGNORES_GCJ.set(1);
+    }
+    // Every other number lets memory go after one cycle in which it was free; 0 never.
+    if size(c"GC_UNMAP_THRESHOLD") == Some(0) {
+        heap::set_keep_memory(true);
     }
     if is_set(c"GC_FIND_LEAK") {
         GC_find_leak.set(1);
@@ -119,10 +137,43 @@ fn open_log() {
     print::set_log(fd, !only_the_log);
 }
 
-/// Says once what the program asked for and will not get.
-pub fn report_unsupported() {
-    if GC_find_leak.is_set() {
-        let text = c"Leak finding is not implemented yet; garbage is collected as usual\n";
-        warn(text.as_ptr(), ptr::null::<u8>().addr());
+/// What is left to do once the heap is there: says what was asked for and cannot be had.
+pub fn after() {
+    if is_set(c"GC_LOOP_ON_ABORT") {
+        loop_on_faults();
+    }
+    if is_set(c"GC_TRACE") {
+        warn(c"Tracing not enabled: Ignoring GC_TRACE value\n".as_ptr(), 0);
+    }
+    if is_set(c"GC_PRINT_BACK_HEIGHT") {
+        error_line!(
+            "Back height not available: GC_PRINT_BACK_HEIGHT is ignored; GC_BACKTRACES=N prints paths to objects"
+        );
+    }
+    if let Some(text) = var(c"GC_LARGE_ALLOC_WARN_INTERVAL")
+        && parse_size(text).is_none_or(|interval| interval == 0)
+    {
+        warn(c"GC_LARGE_ALLOC_WARN_INTERVAL environment variable has bad value: Ignoring\n".as_ptr(), 0);
+    }
+}
+
+/// Whether gcj objects are scanned conservatively.
+pub fn ignores_gcj() -> bool {
+    IGNORES_GCJ.is_set()
+}
+
+/// Stands still at a fault, so that a debugger can be attached.
+fn loop_on_faults() {
+    extern "C" fn stand_still(signal: libc::c_int) {
+        error_line!("Caught signal {signal}: looping in handler");
+        loop {
+            // SAFETY: no preconditions.
+            unsafe { libc::pause() };
+        }
+    }
+    let handler = stand_still as extern "C" fn(libc::c_int);
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        // SAFETY: the handler uses nothing that the fault may have left half done.
+        unsafe { libc::signal(signal, handler as libc::sighandler_t) };
     }
 }

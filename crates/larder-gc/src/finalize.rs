@@ -7,7 +7,11 @@ use larder_fixed::finalization::{self, FinalizerFn, Order};
 use larder_fixed::object;
 
 use crate::alloc::out_of_memory_slow;
+use crate::callbacks::{GC_get_toggleref_func, abort};
 use crate::data::GC_find_leak;
+
+const SUCCESS: c_int = 0;
+const NO_MEMORY: c_int = 2;
 
 /// Where a caller wants to know the finalizer that there was.
 pub type OldFinalizer = *mut Option<FinalizerFn>;
@@ -83,23 +87,6 @@ register_function! {
     /// Registers a finalizer that runs when not even another finalizer can reach its object.
     GC_register_finalizer_unreachable => Order::Unreachable
 }
-register_function! {
-    /// As [`GC_register_finalizer`]: debug allocation puts nothing before an object.
-    GC_debug_register_finalizer => Order::Normal
-}
-register_function! {
-    /// As [`GC_register_finalizer_ignore_self`].
-    GC_debug_register_finalizer_ignore_self => Order::IgnoreSelf
-}
-register_function! {
-    /// As [`GC_register_finalizer_no_order`].
-    GC_debug_register_finalizer_no_order => Order::NoOrder
-}
-register_function! {
-    /// As [`GC_register_finalizer_unreachable`].
-    GC_debug_register_finalizer_unreachable => Order::Unreachable
-}
-
 /// Whether [`GC_invoke_finalizers`] has something to do.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_should_invoke_finalizers() -> c_int {
@@ -116,4 +103,23 @@ pub extern "C" fn GC_invoke_finalizers() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_finalize_all() {
     finalization::finalize_all();
+}
+
+/// Registers an object whose reference the client makes strong or weak before each cycle, by the function of
+/// `GC_set_toggleref_func`; without one nothing happens.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_toggleref_add(object: *mut c_void, is_strong: c_int) -> c_int {
+    if GC_get_toggleref_func().is_none() {
+        return SUCCESS;
+    }
+    let Some(base) = object::base(object.addr()).filter(|&base| base == object.addr()) else {
+        abort(c"Bad arg to GC_toggleref_add: not the start of an object")
+    };
+    match finalization::add_toggle(base, is_strong != 0) {
+        Ok(()) => SUCCESS,
+        Err(_) => {
+            out_of_memory_slow(size_of::<usize>());
+            NO_MEMORY
+        }
+    }
 }

@@ -7,6 +7,8 @@ use larder_fixed::kind::{self, MarkProc};
 use crate::alloc::allocate_or_exhausted;
 use crate::callbacks::abort;
 use crate::data::{GC_gcj_debug_kind, GC_gcj_kind};
+use crate::debug::{self, Place};
+use crate::env;
 
 /// `GC_DS_PER_OBJECT`.
 const PER_OBJECT: usize = 3;
@@ -34,7 +36,11 @@ pub extern "C" fn GC_init_gcj_malloc(index: c_int, procedure: MarkProc) {
     let by_structure = ((-DESCRIPTOR_OFFSET - INDIRECT_BIAS) as usize) | PER_OBJECT;
     let by_procedure = procedure_descriptor(index, 1);
     // Two threads that come here together make four kinds instead of two, and use the same two of them.
-    match (kind::new_kind(by_structure, false, true), kind::new_kind(by_procedure, false, true)) {
+    let new = |descriptor| {
+        // Conservatively over the whole length, where the client's descriptions are not to be believed.
+        if env::ignores_gcj() { kind::new_kind(0, true, true) } else { kind::new_kind(descriptor, false, true) }
+    };
+    match (new(by_structure), new(by_procedure)) {
         (Some(plain), Some(debug)) => {
             GC_gcj_kind.set(plain as c_int);
             GC_gcj_debug_kind.set(debug as c_int);
@@ -43,16 +49,20 @@ pub extern "C" fn GC_init_gcj_malloc(index: c_int, procedure: MarkProc) {
     }
 }
 
+/// The number of a gcj kind, which exists once the kinds were made.
+fn known(kind: c_int) -> usize {
+    match usize::try_from(kind) {
+        Ok(kind) if kind >= kind::FIRST_CLIENT => kind,
+        _ => abort(c"GC_gcj_malloc was called before GC_init_gcj_malloc"),
+    }
+}
+
 /// Allocates an object of a gcj kind and stores its structure's address.
 ///
 /// # Safety
 /// `structure` holds a descriptor in its second word for as long as the object lives.
 unsafe fn allocate(kind: c_int, bytes: usize, structure: *mut c_void) -> *mut c_void {
-    let kind = match usize::try_from(kind) {
-        Ok(kind) if kind >= kind::FIRST_CLIENT => kind,
-        _ => abort(c"GC_gcj_malloc was called before GC_init_gcj_malloc"),
-    };
-    let object = allocate_or_exhausted(kind, bytes);
+    let object = allocate_or_exhausted(known(kind), bytes);
     if !object.is_null() {
         // SAFETY: the first word of the new object. A cycle before this store sees zero there, which the marker skips.
         unsafe { *object.cast::<*mut c_void>() = structure };
@@ -79,9 +89,10 @@ pub unsafe extern "C" fn GC_gcj_malloc_ignore_off_page(bytes: usize, structure: 
 pub unsafe extern "C" fn GC_debug_gcj_malloc(
     bytes: usize,
     structure: *mut c_void,
-    _file: *const c_char,
-    _line: c_int,
+    file: *const c_char,
+    line: c_int,
 ) -> *mut c_void {
+    let kind = known(GC_gcj_debug_kind.get());
     // SAFETY: the caller's promise.
-    unsafe { allocate(GC_gcj_debug_kind.get(), bytes, structure) }
+    unsafe { debug::gcj_malloc(kind, bytes, structure, Place { file, line }) }
 }

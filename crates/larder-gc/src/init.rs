@@ -4,13 +4,15 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use larder_fixed::{cycle, hooks, lock, roots, stats};
+use larder_sys::clock::now;
 use larder_sys::thread::{main_stack_base, pid, stack_bounds, tid, yield_now};
+use larder_units::Nanos;
 
 use crate::data::{
-    GC_dont_gc, GC_finalize_on_demand, GC_free_space_divisor, GC_greatest_plausible_heap_addr, GC_java_finalization,
-    GC_least_plausible_heap_addr, GC_no_dls, GC_stackbottom, Int,
+    GC_dont_gc, GC_finalize_on_demand, GC_find_leak, GC_free_space_divisor, GC_greatest_plausible_heap_addr,
+    GC_java_finalization, GC_least_plausible_heap_addr, GC_no_dls, GC_stackbottom, Int, Word,
 };
-use crate::{callbacks, env, forking, progress, stats as counters, threads};
+use crate::{callbacks, env, errors, forking, progress, settings, stats as counters, threads};
 
 const NEW: u32 = 0;
 const RUNNING: u32 = 1;
@@ -22,6 +24,14 @@ static STATE: AtomicU32 = AtomicU32::new(NEW);
 static INITIALISER: AtomicI32 = AtomicI32::new(0);
 /// Whether the heap has been told that collecting is disabled. Sync: changed under the allocation lock only.
 static TOLD_DISABLED: Int = Int::new(0);
+
+/// When the heap was initialised. Sync: written once, before [`STATE`] is READY.
+static SINCE_NS: Word = Word::new(0);
+
+/// How long ago the heap was initialised.
+pub fn since_init() -> Nanos {
+    now().since(Nanos(SINCE_NS.get() as u64))
+}
 
 /// Runs when the library is loaded. It only says where the heap finds [`initialise`]: a program's first call may be an
 /// allocation, and the fast path has no room to ask whether there is a heap.
@@ -50,6 +60,7 @@ pub unsafe extern "C" fn initialise() {
     }
     // Relaxed: read by this thread only, see above.
     INITIALISER.store(tid(), Ordering::Relaxed);
+    SINCE_NS.set(now().0 as usize);
     callbacks::install();
     hooks::INITIALISE.set(Some(initialise));
     hooks::BEFORE_CYCLE.set(Some(sync_variables));
@@ -62,7 +73,7 @@ pub unsafe extern "C" fn initialise() {
     // SAFETY: callable by anyone who does not hold the lock.
     unsafe { sync_variables() };
     publish();
-    env::report_unsupported();
+    env::after();
     progress::initialised();
     // ORDER init.ready: Release, with the load above.
     STATE.store(READY, Ordering::Release);
@@ -85,6 +96,10 @@ pub unsafe extern "C" fn sync_variables() {
     larder_fixed::settings::set_java_finalization(GC_java_finalization.is_set());
     larder_fixed::settings::set_finalize_on_demand(GC_finalize_on_demand.is_set());
     cycle::set_free_space_divisor(GC_free_space_divisor.get().max(1));
+    settings::sync();
+    if GC_find_leak.is_set() {
+        errors::watch_leaks();
+    }
     lock::with(|| {
         let disabled = GC_dont_gc.is_set();
         if disabled != TOLD_DISABLED.is_set() {

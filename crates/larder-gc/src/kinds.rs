@@ -6,13 +6,13 @@ use core::ptr;
 use larder_fixed::kind::{self, MarkProc};
 use larder_fixed::{allocate_many, lock};
 
-use crate::alloc::allocate_or_exhausted;
+use crate::alloc::{allocate_or_exhausted, allocate_uncollectable};
 use crate::callbacks::abort;
 use crate::data::empty_lists;
 use crate::object::extra_byte;
 
 /// A kind number from a client, checked.
-fn known(kind: c_int) -> usize {
+pub fn known(kind: c_int) -> usize {
     match usize::try_from(kind) {
         Ok(kind) if kind < kind::MAX => kind,
         _ => abort(c"Bad object kind"),
@@ -43,6 +43,11 @@ pub extern "C" fn GC_malloc_kind_global(bytes: usize, kind: c_int) -> *mut c_voi
     allocate_or_exhausted(known(kind), bytes)
 }
 
+/// Allocates an object of whatever kind, counted where it is not collected.
+pub fn allocate_any(kind: usize, bytes: usize) -> *mut c_void {
+    if kind::uncollectable(kind) { allocate_uncollectable(kind, bytes) } else { allocate_or_exhausted(kind, bytes) }
+}
+
 /// Allocates an object that lives until `GC_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_generic_malloc_uncollectable(bytes: usize, kind: c_int) -> *mut c_void {
@@ -51,13 +56,13 @@ pub extern "C" fn GC_generic_malloc_uncollectable(bytes: usize, kind: c_int) -> 
         kind::NORMAL => kind::UNCOLLECTABLE,
         other => other,
     };
-    allocate_or_exhausted(kind, bytes)
+    allocate_any(kind, bytes)
 }
 
 /// Allocates an object of the same kind as another one, whose kind `GC_get_kind_and_size` told.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_generic_or_special_malloc(bytes: usize, kind: c_int) -> *mut c_void {
-    allocate_or_exhausted(known(kind), bytes)
+    allocate_any(known(kind), bytes)
 }
 
 /// Stores a list of new objects, linked through their first words and otherwise as their kind wants; null without
@@ -142,10 +147,6 @@ pub extern "C" fn GC_new_proc_inner(procedure: MarkProc) -> c_uint {
     // SAFETY: the caller holds the lock.
     unsafe { without_lock(|| GC_new_proc(procedure)) }
 }
-
-/// Registers how objects of a kind are described when they are printed; none ever is.
-#[unsafe(no_mangle)]
-pub extern "C" fn GC_register_describe_type_fn(_kind: c_int, _describe: *mut c_void) {}
 
 /// Would print a free list; the heap keeps none.
 #[unsafe(no_mangle)]

@@ -6,7 +6,7 @@
 //! when the collector is initialised ([`env`]).
 //!
 //! Signatures and values are those of Debian's `/usr/include/gc`; the names that exist are those of its library, one
-//! for one. A name whose meaning is not there yet stops the program with a line that says so ([`unimplemented`]).
+//! for one, and beside them the five of `gc_backptr.h`, which Debian's build leaves out.
 //!
 //! Nothing here is ever written to standard output, which belongs to the program.
 
@@ -14,17 +14,16 @@
 // The names are libgc's.
 #![allow(non_snake_case, non_upper_case_globals)]
 
-#[macro_use]
-mod unimplemented;
-
 mod alloc;
+mod backptr;
 mod callbacks;
 mod collect;
 mod data;
 mod debug;
+mod disclaim;
 mod env;
+mod errors;
 mod finalize;
-mod finalized;
 mod forking;
 mod gcj;
 mod init;
@@ -55,6 +54,11 @@ core::arch::global_asm!(
     ".hidden rust_eh_personality",
     ".type rust_eh_personality, @function",
     "rust_eh_personality:",
+    "ud2",
+);
+// In the static archive the name would be the whole program's, whose exceptions need the compiler's own.
+#[cfg(not(feature = "archive"))]
+core::arch::global_asm!(
     ".weak _Unwind_Resume",
     ".hidden _Unwind_Resume",
     ".type _Unwind_Resume, @function",

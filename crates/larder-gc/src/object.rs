@@ -6,6 +6,7 @@ use core::ptr;
 use larder_fixed::object;
 
 use crate::data::GC_all_interior_pointers;
+use crate::debug::public_kind;
 
 /// A function that is shown every reachable object: its base, its size, and the client's data.
 pub type ReachableFn = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
@@ -42,7 +43,7 @@ pub unsafe extern "C" fn GC_get_kind_and_size(object: *const c_void, size: *mut 
         // SAFETY: the caller's place for the size.
         unsafe { *size = object::size(base) };
     }
-    object::kind_of(base) as c_int
+    public_kind(object::kind_of(base)) as c_int
 }
 
 /// The cell size for a request of `bytes` bytes, as far as libgc's table goes.
@@ -50,16 +51,9 @@ pub unsafe extern "C" fn GC_get_kind_and_size(object: *const c_void, size: *mut 
 pub extern "C" fn GC_get_size_map_at(bytes: c_int) -> usize {
     const LARGEST: usize = 2048;
     match usize::try_from(bytes) {
-        Ok(bytes) if bytes <= LARGEST => cell_size(bytes),
+        Ok(bytes) if bytes <= LARGEST => object::size_for(bytes),
         _ => usize::MAX,
     }
-}
-
-/// What a request of `bytes` bytes takes: the heap is asked with an object that is garbage at once.
-fn cell_size(bytes: usize) -> usize {
-    // SAFETY: a known kind; nobody uses the object.
-    let p = unsafe { larder_fixed::allocate(larder_fixed::kind::POINTER_FREE, bytes) };
-    object::size(p.addr())
 }
 
 /// Whether an object is marked. The caller holds the allocation lock.

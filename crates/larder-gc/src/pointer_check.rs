@@ -2,28 +2,32 @@
 
 use core::ffi::c_void;
 
-use larder_fixed::object;
+use larder_fixed::{kind, object, roots};
 
 use crate::callbacks::abort;
 use crate::data::{
     GC_all_interior_pointers, GC_is_valid_displacement_print_proc, GC_is_visible_print_proc, GC_same_obj_print_proc,
 };
+use crate::error_line;
 
 pub type SameObjectPrinter = unsafe extern "C" fn(*mut c_void, *mut c_void);
 pub type PointerPrinter = unsafe extern "C" fn(*mut c_void);
 
 /// The first `GC_same_obj_print_proc`.
-pub unsafe extern "C" fn not_the_same(_p: *mut c_void, _q: *mut c_void) {
+pub unsafe extern "C" fn not_the_same(p: *mut c_void, q: *mut c_void) {
+    error_line!("GC_same_obj test failed: {p:p} and {q:p} are not in the same object");
     abort(c"GC_same_obj test failed")
 }
 
 /// The first `GC_is_valid_displacement_print_proc`.
-pub unsafe extern "C" fn invalid_displacement(_p: *mut c_void) {
+pub unsafe extern "C" fn invalid_displacement(p: *mut c_void) {
+    error_line!("GC_is_valid_displacement test failed: {p:p} not valid");
     abort(c"GC_is_valid_displacement test failed")
 }
 
 /// The first `GC_is_visible_print_proc`.
-pub unsafe extern "C" fn not_visible(_p: *mut c_void) {
+pub unsafe extern "C" fn not_visible(p: *mut c_void) {
+    error_line!("GC_is_visible test failed: {p:p} not GC-visible");
     abort(c"GC_is_visible test failed")
 }
 
@@ -39,11 +43,13 @@ pub extern "C" fn GC_same_obj(p: *mut c_void, q: *mut c_void) -> *mut c_void {
     p
 }
 
-/// Checks that an address in the heap lies in an object; returns it.
+/// Checks that an address in the heap keeps an object: that it lies in one, and, where not all interior pointers count, at
+/// its start or a registered distance from it. Returns it.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_is_valid_displacement(p: *mut c_void) -> *mut c_void {
+    let is_valid = |base| roots::displacement_is_valid(p.addr() - base);
     if object::is_heap_pointer(p.addr())
-        && object::base(p.addr()).is_none()
+        && !object::base(p.addr()).is_some_and(is_valid)
         && let Some(report) = GC_is_valid_displacement_print_proc.get()
     {
         // SAFETY: the client's function or ours, which takes any address.
@@ -52,11 +58,16 @@ pub extern "C" fn GC_is_valid_displacement(p: *mut c_void) -> *mut c_void {
     p
 }
 
-/// Checks that a place is aligned, so that a pointer in it is seen; returns it. libgc also looks for the place on
-/// stacks and in roots, and says that it may err on the side of success.
+/// Checks that a pointer stored at a place is seen: that the place is aligned and, if it lies in the heap, that it lies in
+/// an object that is scanned. Returns it. Other places may be on a stack or in a registered range; like libgc with threads,
+/// this errs on the side of success.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_is_visible(p: *mut c_void) -> *mut c_void {
-    if !p.cast::<*mut c_void>().is_aligned()
+    let hidden = || {
+        object::is_heap_pointer(p.addr())
+            && object::base(p.addr()).is_none_or(|base| kind::is_pointer_free(object::kind_of(base)))
+    };
+    if (!p.cast::<*mut c_void>().is_aligned() || hidden())
         && let Some(report) = GC_is_visible_print_proc.get()
     {
         // SAFETY: the client's function or ours, which takes any address.

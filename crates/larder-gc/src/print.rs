@@ -43,6 +43,36 @@ pub fn log(text: &[u8]) {
     write_all(LOG.get(), text);
 }
 
+/// Writes bytes to where errors go.
+pub fn error_bytes(text: &[u8]) {
+    write_all(ERRORS.get(), text);
+}
+
+/// Writes a line to where errors go. Takes `format!` arguments.
+#[macro_export]
+macro_rules! error_line {
+    ($($argument:tt)*) => {{
+        let mut line = larder_sys::report::Line::new();
+        let _ = core::fmt::Write::write_fmt(&mut line, format_args!($($argument)*));
+        let _ = core::fmt::Write::write_str(&mut line, "\n");
+        $crate::print::error_bytes(line.as_bytes());
+    }};
+}
+
+/// Text from a program, shown as it is where it is UTF-8.
+pub struct Text(pub *const c_char);
+
+impl core::fmt::Display for Text {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if self.0.is_null() {
+            return f.write_str("unknown");
+        }
+        // SAFETY: whoever makes a `Text` has null or a C string.
+        let bytes = unsafe { CStr::from_ptr(self.0) }.to_bytes();
+        bytes.utf8_chunks().try_for_each(|chunk| f.write_str(chunk.valid()))
+    }
+}
+
 /// Writes to the log. Takes `format!` arguments.
 #[macro_export]
 macro_rules! log_line {

@@ -5,13 +5,13 @@
 use core::ffi::c_int;
 
 use larder_fixed::stats::snapshot;
-use larder_fixed::{cycle, finalization};
+use larder_fixed::{cycle, finalization, hooks, object};
 use larder_sys::clock::now;
 use larder_sys::cpus;
 use larder_units::Nanos;
 
 use crate::data::{Int, Word};
-use crate::{callbacks, log_line, stats, world};
+use crate::{backptr, callbacks, error_line, errors, log_line, print, stats, world};
 
 /// libgc's event numbers.
 mod event {
@@ -28,10 +28,13 @@ mod event {
 
 static IS_ON: Int = Int::new(0);
 static DUMP: Int = Int::new(0);
+static ADDRESS_MAP: Int = Int::new(0);
+static BACKTRACES: Word = Word::new(0);
 // Sync: written and read by the collecting thread, one at a time under the allocation lock.
 static USED_BEFORE: Word = Word::new(0);
 static STARTED_NS: Word = Word::new(0);
 static STOPPED_NS: Word = Word::new(0);
+static LAST_SIZE: Word = Word::new(0);
 static RESUMED_NS: Word = Word::new(0);
 static STOPPED_TOTAL_NS: Word = Word::new(0);
 
@@ -50,11 +53,59 @@ pub fn dump_regularly() {
     DUMP.set(1);
 }
 
+/// Prints the process's address map after each cycle.
+pub fn print_address_map() {
+    ADDRESS_MAP.set(1);
+}
+
+/// Prints so many paths to random objects after each cycle.
+pub fn print_backtraces(count: usize) {
+    BACKTRACES.set(count);
+    hooks::AFTER_CYCLE.set(Some(after_cycle));
+}
+
+/// What is printed about a cycle without any lock.
+pub unsafe extern "C" fn after_cycle() {
+    // SAFETY: called where the heap's hook is.
+    unsafe { errors::report() };
+    (0..BACKTRACES.get()).for_each(|_| backptr::print_random());
+}
+
+/// Tells that the heap is larger or smaller now.
+pub fn resized(bytes: usize) {
+    if !is_on() {
+        return;
+    }
+    let s = snapshot();
+    if bytes > LAST_SIZE.get() {
+        log_line!("Grow heap to {} KiB after {} bytes allocated", bytes / 1024, s.bytes_since_cycle);
+    }
+    LAST_SIZE.set(bytes);
+}
+
+/// Copies the process's address map to where errors go.
+fn address_map() {
+    let mut part = [0; 4096];
+    error_line!("---------- Begin address map ----------");
+    // SAFETY: a C string; the descriptor is closed; the buffer is as long as said.
+    unsafe {
+        let fd = libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        while let Ok(n @ 1..) = usize::try_from(libc::read(fd, part.as_mut_ptr().cast(), part.len())) {
+            print::error_bytes(&part[..n]);
+        }
+        libc::close(fd);
+    }
+    error_line!("---------- End address map ----------");
+}
+
 /// Tells of the machine.
 pub fn initialised() {
+    if DUMP.is_set() {
+        world::dump(None);
+    }
     if is_on() {
         log_line!("Number of processors: {}", cpus::usable());
-        log_line!("Using {} mark threads", cycle::markers());
+        log_line!("Started {} mark helper threads", cycle::markers() - 1);
     }
 }
 
@@ -74,6 +125,9 @@ pub unsafe extern "C" fn on_event(event: c_int) {
     }
     if event == event::END && DUMP.is_set() {
         world::dump(None);
+    }
+    if event == event::END && ADDRESS_MAP.is_set() {
+        address_map();
     }
 }
 
@@ -126,8 +180,13 @@ fn print(event: c_int) {
             log_line!("World-stopped marking took {ms} ms {ns} ns ({average} ms in average)");
         }
         event::RECLAIM_END => {
-            log_line!("In-use heap: {}% ({} KiB)", s.live * 100 / s.heap.max(1), kib(s.live));
-            log_line!("{} finalization-ready objects", finalization::ready());
+            let [pointers, other] = object::bytes_in_use();
+            let percent = ((pointers + other) * 100).checked_div(s.heap).unwrap_or(0);
+            log_line!("In-use heap: {percent}% ({} KiB pointers + {} KiB other)", kib(pointers), kib(other));
+            let [finalizers, links, long_links] = finalization::registered();
+            log_line!("{finalizers} finalization entries; {links}/{long_links} short/long disappearing links alive");
+            let [short, long] = finalization::cleared();
+            log_line!("{} finalization-ready objects; {short}/{long} short/long links cleared", finalization::ready());
             let (ms, ns) = parts(since(&RESUMED_NS));
             log_line!("Finalize and initiate sweep took {ms} ms {ns} ns + 0 ms 0 ns");
         }

@@ -3,9 +3,9 @@
 use core::ffi::c_void;
 use core::ptr;
 
-use larder_fixed::{allocate, kind, object};
+use larder_fixed::{kind, object};
 
-use crate::alloc::{GC_free, GC_malloc, out_of_memory_slow};
+use crate::alloc::{GC_free, GC_malloc, allocate_or_exhausted, allocate_uncollectable};
 use crate::callbacks::abort;
 use crate::object::extra_byte;
 
@@ -23,26 +23,26 @@ pub unsafe extern "C" fn GC_realloc(old: *mut c_void, bytes: usize) -> *mut c_vo
     let Some(base) = object::base(old.addr()) else { abort(c"Bad argument to GC_realloc: not an object") };
     let (size, kind) = (object::size(base), object::kind_of(base));
     if bytes.saturating_add(extra_byte()) <= size && bytes >= size / 2 {
-        if !is_pointer_free(kind) {
+        if !kind::is_pointer_free(kind) {
             // A later growth within the cell must show zeroes, and what was cut off must keep nothing alive.
             // SAFETY: the object has `size` bytes and is the caller's.
             unsafe { ptr::write_bytes(old.cast::<u8>().add(bytes), 0, size - bytes) };
         }
         return old;
     }
-    // SAFETY: the kind of an existing object.
-    let new = unsafe { allocate(kind, bytes) };
-    if new.is_null() {
-        return out_of_memory_slow(bytes);
+    let new = if kind::uncollectable(kind) {
+        allocate_uncollectable(kind, bytes)
+    } else {
+        allocate_or_exhausted(kind, bytes)
+    };
+    if object::base(new.addr()) != Some(new.addr()) {
+        // Nothing, or what the client's function has for this case.
+        return new;
     }
     // SAFETY: both objects have that many bytes, they are different ones, and the old one is the caller's to give up.
     unsafe {
-        ptr::copy_nonoverlapping(old.cast::<u8>(), new, bytes.min(size - extra_byte()));
+        ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast(), bytes.min(size - extra_byte()));
         GC_free(old);
     }
-    new.cast()
-}
-
-fn is_pointer_free(kind: usize) -> bool {
-    matches!(kind, kind::POINTER_FREE | kind::POINTER_FREE_UNCOLLECTABLE)
+    new
 }

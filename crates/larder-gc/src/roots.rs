@@ -21,7 +21,7 @@ pub extern "C" fn GC_add_roots(low: *mut c_void, high: *mut c_void) {
     roots::add(low.addr(), high.addr());
 }
 
-/// Takes the words of a range out of every registered range. libgc removes only ranges that lie in it as a whole.
+/// Removes every registered range that lies in the given one as a whole.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_remove_roots(low: *mut c_void, high: *mut c_void) {
     if low < high {
@@ -29,9 +29,8 @@ pub extern "C" fn GC_remove_roots(low: *mut c_void, high: *mut c_void) {
     }
 }
 
-/// Removes all registered ranges, and ends the program's own data as roots for good. The data of libraries stays, unless
-/// `GC_no_dls` is set. libgc on Linux forgets its whole table, but finds the data of the program and of libraries anew at
-/// each cycle, again unless `GC_no_dls` is set.
+/// Removes all registered ranges. The data of the program and of libraries stays, unless `GC_no_dls` is set: libgc on Linux finds
+/// it anew at each cycle.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_clear_roots() {
     GC_init();
@@ -100,4 +99,10 @@ pub unsafe extern "C" fn GC_mark_and_push(
 ) -> *mut Entry {
     // SAFETY: called by a mark procedure with what it was given.
     unsafe { roots::mark_and_push(object.addr(), top, limit, source.cast()) }
+}
+
+/// Whether an address lies in static data that cycles find by themselves, in contrast to a range of [`GC_add_roots`].
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_is_tmp_root(address: *mut c_void) -> c_int {
+    c_int::from(roots::is_static_data(address.addr()))
 }

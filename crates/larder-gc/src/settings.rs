@@ -5,12 +5,13 @@
 
 use core::ffi::{c_int, c_uint, c_ulong};
 
-use larder_fixed::cycle;
+use larder_fixed::{cycle, settings as heap};
 
 use crate::callbacks::abort;
 use crate::data::{
     GC_all_interior_pointers, GC_dont_expand, GC_dont_precollect, GC_finalize_on_demand, GC_find_leak,
-    GC_free_space_divisor, GC_full_freq, GC_java_finalization, GC_max_retries, GC_no_dls, GC_time_limit, Int, Word,
+    GC_free_space_divisor, GC_full_freq, GC_java_finalization, GC_max_retries, GC_no_dls, GC_time_limit,
+    GC_use_entire_heap, Int, Word,
 };
 use crate::init::{is_ready, sync_now};
 
@@ -19,6 +20,8 @@ const VERSION: c_uint = 8 << 16 | 2 << 8 | 2;
 
 static MAX_HEAP: Word = Word::new(0);
 static MARKERS_WANTED: Word = Word::new(0);
+static NO_AUTOMATIC: Int = Int::new(0);
+static PAGES_EXECUTABLE: Int = Int::new(0);
 static FORCE_UNMAP: Int = Int::new(0);
 static MANUAL_BARRIER: Int = Int::new(0);
 static MAX_PRIOR_ATTEMPTS: Int = Int::new(1);
@@ -35,6 +38,14 @@ pub fn max_heap() -> usize {
 /// The number of markers that was asked for before initialisation.
 pub fn markers_wanted() -> Option<usize> {
     Some(MARKERS_WANTED.get()).filter(|&n| n != 0)
+}
+
+/// Hands the numbers to the heap that steer when it collects.
+pub fn sync() {
+    heap::set_dont_expand(GC_dont_expand.is_set());
+    heap::set_use_entire_heap(GC_use_entire_heap.is_set());
+    heap::set_least_step(MIN_BYTES_ALLOCATED.get());
+    heap::set_bytes_per_finalizer(BYTES_PER_FINALIZER.get());
 }
 
 /// Whether `GC_gcollect` gives free memory back.
@@ -95,11 +106,12 @@ int_setting! {
     GC_set_no_dls, GC_get_no_dls => GC_no_dls
 }
 int_setting! {
-    /// Accepted: leaks are not looked for, but finalizers and links are refused as libgc does.
+    /// Whether objects that become unreachable without having been freed are reported; finalizers and links are refused
+    /// then.
     GC_set_find_leak, GC_get_find_leak => GC_find_leak
 }
 int_setting! {
-    /// Accepted.
+    /// Whether a cycle comes before the heap grows.
     GC_set_dont_expand, GC_get_dont_expand => GC_dont_expand
 }
 int_setting! {
@@ -135,11 +147,12 @@ word_setting! {
     GC_set_max_retries, GC_get_max_retries => GC_max_retries
 }
 word_setting! {
-    /// Accepted: the heap has its own smallest step.
+    /// The fewest bytes that are allocated between cycles which the heap begins by itself.
     GC_set_min_bytes_allocd, GC_get_min_bytes_allocd => MIN_BYTES_ALLOCATED
 }
 word_setting! {
-    /// Accepted: the number of finalizers does not start a cycle.
+    /// Before the heap grows, a cycle is due if each finalizer registered since the last one stands for fewer allocated
+    /// bytes than this; 0 takes no notice of finalizers.
     GC_set_allocd_bytes_per_finalizer, GC_get_allocd_bytes_per_finalizer => BYTES_PER_FINALIZER
 }
 
@@ -206,28 +219,32 @@ pub extern "C" fn GC_set_markers_count(count: c_uint) {
     MARKERS_WANTED.set(count as usize);
 }
 
-/// Whether only explicit calls collect.
+/// Whether only explicit calls collect, and a heap that cannot grow.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_set_disable_automatic_collection(value: c_int) {
-    if value != 0 {
-        unimplemented_function!("GC_set_disable_automatic_collection", "GC_disable prevents all collections");
-    }
+    NO_AUTOMATIC.set(value);
+    heap::set_automatic(value == 0);
 }
 
 /// Whether only explicit calls collect.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_get_disable_automatic_collection() -> c_int {
-    0
+    NO_AUTOMATIC.get()
 }
 
-/// Has no effect, which [`GC_get_pages_executable`] tells: the heap is never executable.
+/// Whether code may run on the heap. Before initialisation.
 #[unsafe(no_mangle)]
-pub extern "C" fn GC_set_pages_executable(_value: c_int) {}
+pub extern "C" fn GC_set_pages_executable(value: c_int) {
+    if !is_ready() {
+        PAGES_EXECUTABLE.set(c_int::from(value != 0));
+        larder_sys::memory::commit_executable(value != 0);
+    }
+}
 
-/// Returns 0.
+/// Whether code may run on the heap.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_get_pages_executable() -> c_int {
-    0
+    PAGES_EXECUTABLE.get()
 }
 
 /// The version of libgc whose interface this is.

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_ulong, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
 
-use larder_fixed::stats::{Snapshot, snapshot};
+use larder_fixed::stats::{Snapshot, add_allocated, add_freed, snapshot};
 use larder_fixed::{cycle, lock};
 use larder_units::Nanos;
 
@@ -38,13 +38,14 @@ fn markers_but_one() -> usize {
     snapshot().markers.saturating_sub(1)
 }
 
-/// Accepted: what is not collected counts as live, which is all that pacing wants to know.
+/// Sets the number that uncollectable objects are counted in. What is not collected counts as live anyway, so that pacing
+/// needs no other number.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_set_non_gc_bytes(bytes: usize) {
     GC_non_gc_bytes.set(bytes);
 }
 
-/// The number that was set last; uncollectable objects are not added to it.
+/// Bytes in uncollectable objects, beside what the client set.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_get_non_gc_bytes() -> usize {
     GC_non_gc_bytes.get()
@@ -212,10 +213,14 @@ pub extern "C" fn GC_get_full_gc_total_time() -> c_ulong {
     cycle::paused().since(Nanos(MEASURED_FROM_NS.get() as u64)).to_millis_rounded_down()
 }
 
-/// Counts memory that the client allocated elsewhere. Larder paces cycles by its own heap alone.
+/// Adds to the bytes allocated since the last cycle, as if the heap had handed them out.
 #[unsafe(no_mangle)]
-pub extern "C" fn GC_incr_bytes_allocd(_bytes: usize) {}
+pub extern "C" fn GC_incr_bytes_allocd(bytes: usize) {
+    add_allocated(bytes);
+}
 
-/// Counts memory that the client freed elsewhere. Larder paces cycles by its own heap alone.
+/// Adds to the bytes freed explicitly since the last cycle.
 #[unsafe(no_mangle)]
-pub extern "C" fn GC_incr_bytes_freed(_bytes: usize) {}
+pub extern "C" fn GC_incr_bytes_freed(bytes: usize) {
+    add_freed(bytes);
+}

@@ -244,8 +244,21 @@ pub extern "C" fn GC_get_thr_restart_signal() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_start_mark_threads() {}
 
-/// Whether a thread was stopped by `GC_suspend_thread`, which never happens.
+/// Suspends a thread, by its `pthread_t`, until [`GC_resume_thread`]; returns once it stands still. Nothing happens where it
+/// is not registered, or is suspended already. Cycles go on meanwhile. A thread may suspend itself.
 #[unsafe(no_mangle)]
-pub extern "C" fn GC_is_thread_suspended(_thread: *mut c_void) -> c_int {
-    0
+pub extern "C" fn GC_suspend_thread(thread: libc::pthread_t) {
+    threads::suspend(thread);
+}
+
+/// Lets a thread go on that was suspended, however often.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_resume_thread(thread: libc::pthread_t) {
+    threads::resume(thread);
+}
+
+/// Whether a registered thread is suspended by [`GC_suspend_thread`].
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_is_thread_suspended(thread: libc::pthread_t) -> c_int {
+    c_int::from(threads::is_suspended(thread))
 }

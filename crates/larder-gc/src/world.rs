@@ -2,12 +2,14 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-use larder_fixed::stats::snapshot;
-use larder_fixed::{finalization, lock, threads};
+use larder_fixed::finalization::Registration;
+use larder_fixed::stats::{self, snapshot};
+use larder_fixed::{finalization, lock, roots, threads};
 
-use crate::data::{GC_gc_no, GC_greatest_plausible_heap_addr, GC_least_plausible_heap_addr};
+use crate::data::GC_gc_no;
+use crate::init::since_init;
 use crate::log_line;
-use crate::stats::total_allocated;
+use crate::print::Text;
 
 /// A function of the client's that is called with an argument of its own.
 pub type ClientFn = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
@@ -54,25 +56,44 @@ pub unsafe extern "C" fn GC_dlopen(path: *const c_char, mode: c_int) -> *mut c_v
     unsafe { libc::dlopen(path, mode) }
 }
 
-/// Writes the collector's state to the log, under a name or the number of the last cycle.
+/// Writes the collector's state to the log, under a name or the number of the last cycle, in libgc's form as far as the
+/// two heaps have the same parts.
 pub fn dump(name: Option<&CStr>) {
     match name {
-        Some(name) => log_line!("*** Larder dump {}", name.to_str().unwrap_or("(not UTF-8)")),
-        None => log_line!("*** Larder dump, collection #{}", GC_gc_no.get()),
+        Some(name) => log_line!("***GC Dump {}", Text(name.as_ptr())),
+        None => log_line!("***GC Dump collection #{}", GC_gc_no.get()),
     }
+    log_line!("Time since GC init: {} ms\n", since_init().to_millis_rounded_down());
+    log_line!("***Static roots:");
+    let mut size = 0;
+    roots::for_each_registered(|low, high| {
+        size += high - low;
+        log_line!("From {low:#x} to {high:#x}");
+    });
+    roots::for_each_static_range(|low, high| {
+        size += high - low;
+        log_line!("From {low:#x} to {high:#x} (temporary)");
+    });
+    log_line!("GC_root_size= {size}\n");
+    dump_sections();
+    let [free, unmapped] = stats::pool_bytes();
+    log_line!("\n***Free blocks:\nFree list 0 (total size {free}):\n\t(unmapped: {unmapped})");
+    log_line!("GC_large_free_bytes: {free}\n");
+    log_line!("***Blocks in use:\nkind(0=ptrfree,1=normal,2=unc.),size_in_bytes,#_marks_set,#objs");
+    let (mut blocks, mut bytes) = (0, 0);
+    stats::for_each_block(&mut |block| {
+        blocks += 1;
+        bytes += block.size * block.cells;
+        log_line!("{},{},{},{}", block.kind, block.size, block.live, block.cells);
+    });
+    log_line!("blocks= {blocks}, bytes= {bytes}\n");
+}
+
+fn dump_sections() {
     let s = snapshot();
-    log_line!("heap {} bytes, free {}, unmapped {}", s.heap, s.free, s.unmapped);
-    log_line!("allocated {} bytes, {} since the last collection", total_allocated(), s.bytes_since_cycle);
-    dump_bounds();
-    dump_finalization();
-}
-
-fn dump_bounds() {
-    log_line!("from {:#x} to {:#x}", GC_least_plausible_heap_addr.get(), GC_greatest_plausible_heap_addr.get());
-}
-
-fn dump_finalization() {
-    log_line!("finalizers that wait to run: {}", finalization::ready());
+    let (low, high) = stats::used_range();
+    log_line!("***Heap sections:\nTotal heap size: {} ({} unmapped)", s.heap + s.unmapped, s.unmapped);
+    log_line!("Section 0 from {low:#x} to {high:#x} 0/{} blacklisted", (high - low) / larder_units::BLOCK.0);
 }
 
 /// Writes the collector's state to the log.
@@ -88,14 +109,36 @@ pub unsafe extern "C" fn GC_dump_named(name: *const c_char) {
     dump((!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }));
 }
 
-/// Writes the bounds of the heap to the log.
+/// Writes the blocks of the heap to the log, each with its address.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_dump_regions() {
-    dump_bounds();
+    let (low, high) = stats::used_range();
+    log_line!("***Section from {low:#x} to {high:#x}");
+    stats::for_each_block(&mut |block| {
+        let used = if block.live == 0 { " (free)" } else { "" };
+        log_line!("\t{:#x} used for blocks of size {:#x}{used}", block.start, block.size);
+    });
 }
 
-/// Writes the number of finalizers that wait to the log.
+/// Writes every registered link and every object with a finalizer to the log.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_dump_finalization() {
-    dump_finalization();
+    log_line!("Disappearing (short) links:");
+    finalization::for_each_registered(&mut |entry| {
+        if let Registration::Link(link, object) = entry {
+            log_line!("Object: {object:#x}, link: {link:#x}");
+        }
+    });
+    log_line!("Disappearing long links:");
+    finalization::for_each_registered(&mut |entry| {
+        if let Registration::LongLink(link, object) = entry {
+            log_line!("Object: {object:#x}, link: {link:#x}");
+        }
+    });
+    log_line!("Finalizers:");
+    finalization::for_each_registered(&mut |entry| {
+        if let Registration::Finalizer(object) = entry {
+            log_line!("Finalizable object: {object:#x}");
+        }
+    });
 }

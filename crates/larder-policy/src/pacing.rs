@@ -71,6 +71,31 @@ pub fn budget(facts: HeapFacts) -> Bytes {
     Bytes(wanted.min((room / 2).max(LEAST_STEP.0)))
 }
 
+/// What a client wants of the budget besides.
+#[derive(Clone, Copy, Debug)]
+pub struct Adjustments {
+    /// Bytes of the heap, as large as it is now, that are not live.
+    pub unused: Bytes,
+    /// Collect before the heap grows (libgc's `GC_dont_expand`).
+    pub dont_expand: bool,
+    /// Do not collect before the heap, as large as it is, is used up (`GC_use_entire_heap`).
+    pub use_entire_heap: bool,
+    /// The smallest budget (`GC_set_min_bytes_allocd`).
+    pub least: Bytes,
+}
+
+/// The budget as the client wants it. Not to expand wins over using everything, and the smallest step over both.
+pub fn adjusted(budget: Bytes, wanted: Adjustments) -> Bytes {
+    let mut bytes = budget.0;
+    if wanted.use_entire_heap {
+        bytes = bytes.max(wanted.unused.0);
+    }
+    if wanted.dont_expand {
+        bytes = bytes.min(wanted.unused.0.max(LEAST_STEP.0));
+    }
+    Bytes(bytes.max(wanted.least.0))
+}
+
 /// Free memory to keep behind the pool after a cycle; the rest goes back to the kernel.
 ///
 /// The next budget will be wanted soon; half as much again is slack for blocks that fill unevenly.
@@ -81,6 +106,26 @@ pub fn resident_to_keep(budget: Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_may_want_the_whole_heap_used_or_not_grown() {
+        let plain = Adjustments { unused: Bytes::mib(50), dont_expand: false, use_entire_heap: false, least: Bytes(1) };
+        let cases = [
+            (10, plain, 10),
+            (10, Adjustments { use_entire_heap: true, ..plain }, 50),
+            (80, Adjustments { use_entire_heap: true, ..plain }, 80),
+            (80, Adjustments { dont_expand: true, ..plain }, 50),
+            (10, Adjustments { dont_expand: true, ..plain }, 10),
+            (80, Adjustments { dont_expand: true, use_entire_heap: true, ..plain }, 50),
+            (10, Adjustments { least: Bytes::mib(20), ..plain }, 20),
+        ];
+        for (budget, wanted, expected) in cases {
+            assert_eq!(adjusted(Bytes::mib(budget), wanted), Bytes::mib(expected), "{budget} {wanted:?}");
+        }
+        // A full heap still makes progress.
+        let full = Adjustments { unused: Bytes(0), dont_expand: true, ..plain };
+        assert_eq!(adjusted(Bytes::mib(10), full), LEAST_STEP);
+    }
 
     const NOTHING: HeapFacts = HeapFacts {
         live: Bytes(0),

@@ -19,3 +19,4 @@ pub mod rseq_area;
 pub mod signal;
 pub mod thread;
 pub mod tls;
+pub mod vector;

@@ -1,6 +1,8 @@
 //! Address space: reserve, commit, give back.
 
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use larder_units::{Bytes, PAGE};
 
 /// The kernel refused memory or address space.
@@ -75,13 +77,22 @@ pub fn map_lazy(size: Bytes) -> Result<NonNull<u8>, ReserveError> {
     map(size, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
 }
 
+/// Whether code may run in memory that is committed from now on. Sync: set before the first commit; a setting.
+static EXECUTABLE: AtomicBool = AtomicBool::new(false);
+
+/// Chooses whether code may run in memory that [`commit`] makes accessible from now on.
+pub fn commit_executable(on: bool) {
+    EXECUTABLE.store(on, Ordering::Relaxed);
+}
+
 /// Makes a part of a reservation readable and writable; its content is zero where it was not committed before.
 ///
 /// # Safety
 /// The page-aligned range lies in a reservation that the caller owns.
 pub unsafe fn commit(at: *mut u8, size: Bytes) -> Result<(), ReserveError> {
+    let code = if EXECUTABLE.load(Ordering::Relaxed) { libc::PROT_EXEC } else { 0 };
     // SAFETY: the caller owns the range.
-    let r = unsafe { libc::mprotect(at.cast(), size.0, libc::PROT_READ | libc::PROT_WRITE) };
+    let r = unsafe { libc::mprotect(at.cast(), size.0, libc::PROT_READ | libc::PROT_WRITE | code) };
     if r == 0 { Ok(()) } else { Err(ReserveError { wanted: size, errno: errno() }) }
 }
 

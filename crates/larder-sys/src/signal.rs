@@ -7,6 +7,9 @@ const SIGCANCEL: u32 = 32;
 /// Bytes of a set of signals, as the kernel counts.
 const KERNEL_SET: usize = 8;
 
+/// Selector of the code segment in which 64-bit programs run (`__USER_CS`).
+const USER_CODE: u16 = 0x33;
+
 /// A set of signals.
 #[derive(Clone, Copy)]
 pub struct Mask(libc::sigset_t);
@@ -114,7 +117,8 @@ impl AlternateStack {
     /// The stack pointer that was interrupted when the thread entered this stack.
     ///
     /// The kernel's frame at the top of the stack holds a `ucontext` that names the stack itself; it is looked for from
-    /// `from` upward.
+    /// `from` upward. Other memory that names the stack (what `sigaltstack` returned to somebody) is told apart by what the
+    /// kernel saves beside it: the code segment of user programs, and where on this stack the vector registers are.
     ///
     /// # Safety
     /// `[from, high)` is the calling thread's stack, in use.
@@ -123,8 +127,13 @@ impl AlternateStack {
         while at + size_of::<libc::ucontext_t>() <= self.high {
             // SAFETY: the context would end inside the stack; any bytes are a valid one.
             let context = unsafe { &*ptr::with_exposed_provenance::<libc::ucontext_t>(at) };
-            if context.uc_stack.ss_sp.addr() == self.low && context.uc_stack.ss_size == self.high - self.low {
-                let sp = context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
+            let saved = &context.uc_mcontext;
+            if context.uc_stack.ss_sp.addr() == self.low
+                && context.uc_stack.ss_size == self.high - self.low
+                && saved.gregs[libc::REG_CSGSFS as usize] as u16 == USER_CODE
+                && (self.low..self.high).contains(&saved.fpregs.addr())
+            {
+                let sp = saved.gregs[libc::REG_RSP as usize] as usize;
                 // A frame of a handler that was interrupted while it ran here names this stack too.
                 if !(self.low..self.high).contains(&sp) {
                     return Some(sp);

@@ -79,7 +79,7 @@ pub fn active_region<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Ends a blocking region: waits for the end of a stop that counted on it.
-fn become_running(thread: &Thread) {
+pub(crate) fn become_running(thread: &Thread) {
     loop {
         thread.set_state(ThreadState::Running);
         let Some(number) = stop::stop_seen_after_fence() else { return };

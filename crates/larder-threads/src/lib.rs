@@ -18,6 +18,7 @@ mod ground;
 pub mod record;
 pub mod registry;
 pub mod stop;
+pub mod suspend;
 
 pub use record::{Thread, ThreadState};
 pub use registry::{REGISTRY, Registry};

@@ -1,6 +1,7 @@
 //! One thread's record.
 
 use larder_sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use larder_sync::parker::Event;
 use larder_sync::step;
 
 /// Where a thread is in its life, as the collector cares.
@@ -87,6 +88,16 @@ pub struct Thread {
     ///
     /// Sync: as `stack_pointer`.
     pub(crate) stopped_on: [AtomicUsize; 2],
+    /// Whether the thread is suspended on its own: see [`crate::suspend`].
+    ///
+    /// Sync: labels `suspend.*`.
+    pub(crate) suspension: AtomicU32,
+    /// Happens when `suspension` changes. Sync: its own.
+    pub(crate) suspension_changed: Event,
+    /// The client was told that this thread was stopped.
+    ///
+    /// Sync: the collector, during a stop.
+    pub(crate) announced: AtomicU32,
     /// The thread's slab of buffers where sequences are not available.
     ///
     /// Sync: owner thread sets it when it registers; read in a stopped world. Kept when the record is reused.
@@ -115,6 +126,9 @@ impl Default for Thread {
             detached: AtomicU32::new(0),
             alternate: [word(), word()],
             stopped_on: [word(), word()],
+            suspension: AtomicU32::new(0),
+            suspension_changed: Event::new(),
+            announced: AtomicU32::new(0),
             buffers: AtomicPtr::new(core::ptr::null_mut()),
         }
     }
@@ -186,6 +200,17 @@ impl Thread {
     /// Words of the record that are roots: the argument of a thread that has not ended, the result of one that has.
     pub fn roots(&self) -> [usize; 2] {
         [self.argument.load(Ordering::Relaxed), self.result.load(Ordering::Relaxed)]
+    }
+
+    /// Its `pthread_t`.
+    pub fn pthread(&self) -> usize {
+        self.pthread.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether the client was told that this thread is stopped, and returns what was noted before. By the
+    /// collector, during a stop.
+    pub fn announce(&self, stopped: bool) -> bool {
+        self.announced.swap(u32::from(stopped), Ordering::Relaxed) != 0
     }
 
     /// Its slab of buffers, or null.

@@ -13,7 +13,7 @@ use larder_units::Bytes;
 use crate::defer::{self, Deferral};
 use crate::ground::{Arena, signal, tid, tls};
 use crate::record::{Thread, ThreadState};
-use crate::stop;
+use crate::{stop, suspend};
 
 process_static! {
     /// The one registry of the process.
@@ -103,6 +103,8 @@ impl RegistryGuard<'_> {
         record.answered.store(0, Ordering::Relaxed);
         // Not 0 where the record's last thread was parked when another forked.
         record.parked.store(0, Ordering::Relaxed);
+        record.announced.store(0, Ordering::Relaxed);
+        suspend::forget(&record.suspension);
         record.set_state(ThreadState::Starting);
         record.next.store(registry.first.load(Ordering::Relaxed), Ordering::Relaxed);
         registry.first.store(at, Ordering::Relaxed);
@@ -365,6 +367,7 @@ impl Registry {
         }
         self.count.store(u32::from(own.is_some()), Ordering::Relaxed);
         if let Some(own) = own {
+            suspend::forget(&own.suspension);
             own.tid.store(tid(), Ordering::Relaxed);
             tls::with(|t| t.tid.set(own.tid()));
         }

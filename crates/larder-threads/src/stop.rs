@@ -37,6 +37,7 @@ use crate::ground::signal::{self, Mask, SendError};
 use crate::ground::{tls, with_registers_spilled};
 use crate::record::{Thread, ThreadState};
 use crate::registry::RegistryGuard;
+use crate::suspend;
 
 /// The state of the world. The collector that writes holds the registry's lock.
 struct World {
@@ -66,6 +67,9 @@ process_static! {
         boost: AtomicU32::new(0),
     };
 }
+
+/// What `parked` holds in a thread that one other suspended. No stop has this number: theirs are odd.
+pub(crate) const BY_REQUEST: u32 = 2;
 
 /// The signal that stops threads. Sync: set before the first stop.
 static SIGNAL: AtomicI32 = AtomicI32::new(libc::SIGPWR);
@@ -129,13 +133,18 @@ pub(crate) fn take_signal() {
     // that it interrupted. That may be the alternate stack of a client's handler.
     let here = larder_sys::thread::stack_pointer().addr();
     match signal::alternate_stack_in_use() {
-        None => park(thread, here),
+        None => {
+            park(thread, here);
+            suspend::sleep_if_asked(thread, here);
+        }
         Some(alternate) => {
             thread.stopped_on[0].store(here, Ordering::Relaxed);
             thread.stopped_on[1].store(alternate.high, Ordering::Relaxed);
             // The ordinary stack goes on where the client's handler interrupted it.
             // SAFETY: the range is this thread's own stack, in use.
-            park(thread, unsafe { alternate.interrupted(here) }.unwrap_or(thread.stack_base()));
+            let sp = unsafe { alternate.interrupted(here) }.unwrap_or(thread.stack_base());
+            park(thread, sp);
+            suspend::sleep_if_asked(thread, sp);
             thread.stopped_on[0].store(0, Ordering::Relaxed);
             thread.stopped_on[1].store(0, Ordering::Relaxed);
         }
@@ -153,7 +162,10 @@ pub(crate) fn park_deferred() {
     if let Some(thread) = unsafe { record.as_ref() } {
         // A second signal of a later stop must not interrupt the answer half-way.
         let mask = Mask::all_but_faults().set();
-        with_registers_spilled(|sp| park(thread, sp));
+        with_registers_spilled(|sp| {
+            park(thread, sp);
+            suspend::sleep_if_asked(thread, sp);
+        });
         mask.set();
     }
 }
@@ -186,7 +198,7 @@ fn park(thread: &Thread, sp: usize) {
 }
 
 /// Sleeps until the thread may leave: no stop is under way, and none that began has claimed it.
-fn stay_parked(thread: &Thread) {
+pub(crate) fn stay_parked(thread: &Thread) {
     loop {
         // ORDER stop.parked: Acquire, with the exchange in `claim`: whoever reads a claim reads that stop's number below.
         let parked = thread.parked.load(step::order("stop.parked: Acquire", Ordering::Acquire));

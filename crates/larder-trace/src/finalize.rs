@@ -266,6 +266,12 @@ impl Finalizers {
         self.queue.iter(&self.entries).skip(before).map(|entry| entry.object).for_each(f);
     }
 
+    /// Gives `f` each registered object that is not in the queue.
+    pub fn for_each_registered(&self, f: impl FnMut(usize)) {
+        let registered = self.entries[..self.used].iter().filter(|entry| entry.state == State::Registered);
+        registered.map(|entry| entry.object).for_each(f);
+    }
+
     /// Queues every registered object, whether it can be reached or not, and returns how many there were.
     pub fn queue_all(&mut self) -> usize {
         let mut all = List::EMPTY;

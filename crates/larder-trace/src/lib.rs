@@ -16,6 +16,7 @@ pub mod links;
 pub mod marker;
 pub mod stack;
 mod table;
+pub mod toggle;
 pub mod window;
 
 pub use descriptor::Entry;

@@ -129,6 +129,11 @@ impl Links {
         self.objects.retain(|link, _| marks.base(link).is_none_or(|holder| marks.is_marked(holder)))
     }
 
+    /// Gives `f` each link with its object.
+    pub fn for_each(&self, mut f: impl FnMut(usize, usize)) {
+        self.objects.iter().for_each(|(link, object)| f(link, object));
+    }
+
     /// How many links are registered.
     pub const fn len(&self) -> usize {
         self.objects.len()

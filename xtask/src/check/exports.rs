@@ -49,10 +49,34 @@ pub fn check(workspace: &Workspace) -> Result<()> {
     let library = stage::build_library(workspace)?;
     let face = face_of(&library)?;
     let found = violations(&face, &listed()?);
-    if found.is_empty() {
-        return Ok(());
+    if !found.is_empty() {
+        bail!("{}:\n{}", library.display(), found.join("\n"));
     }
-    bail!("{}:\n{}", library.display(), found.join("\n"))
+    if workspace.has("larder-gccpp") {
+        let operators = stage::build_operators(workspace, &library)?;
+        let found = operator_violations(&face_of(&operators)?);
+        if !found.is_empty() {
+            bail!("{}:\n{}", operators.display(), found.join("\n"));
+        }
+    }
+    Ok(())
+}
+
+/// What Debian's libgccpp.so.1 defines: C++'s operators, and what throws for them.
+const OPERATORS: &[&str] = &["_Z18GC_throw_bad_allocv", "_ZdaPv", "_ZdaPvm", "_ZdlPv", "_ZdlPvm", "_Znam", "_Znwm"];
+
+fn operator_violations(face: &Face) -> Vec<String> {
+    let mut found = Vec::new();
+    for name in OPERATORS.iter().filter(|&&name| face.defined.get(name) != Some(&Class::Function)) {
+        found.push(format!("{name} is no function of it: every symbol of Debian's library must exist"));
+    }
+    for name in face.defined.keys().filter(|name| !OPERATORS.contains(&name.as_str())) {
+        found.push(format!("{name} is exported: others than the operators would catch calls of the whole process"));
+    }
+    if face.soname.as_deref() != Some("libgccpp.so.1") {
+        found.push("the soname is not libgccpp.so.1".to_owned());
+    }
+    found
 }
 
 /// The lines of `exports.txt`.
@@ -172,6 +196,17 @@ mod tests {
         assert_eq!(violations_with(|_| {}), Vec::<String>::new());
         let larger = violations_with(|face| face.define("GC_gc_no", Class::Data(64)));
         assert_eq!(larger, Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_operators_are_all_there_and_alone() {
+        let mut face = Face { soname: Some("libgccpp.so.1".into()), ..Face::default() };
+        OPERATORS.iter().for_each(|name| face.define(name, Class::Function));
+        assert_eq!(operator_violations(&face), Vec::<String>::new());
+        face.define("malloc", Class::Function);
+        face.defined.remove("_Znwm");
+        let found = operator_violations(&face);
+        assert!(found.len() == 2 && found[0].contains("_Znwm") && found[1].contains("malloc"), "{found:?}");
     }
 
     #[test]

@@ -20,7 +20,8 @@ static struct GC_ms_entry *mark(GC_word *address, struct GC_ms_entry *top, struc
     called++;
     if (h->magic == 77) {
         void *p = (void *)~h->disguised;
-        top = GC_MARK_AND_PUSH(p, top, limit, (void **)&h->disguised);
+        top = called % 2 ? GC_MARK_AND_PUSH(p, top, limit, (void **)&h->disguised)
+                         : GC_mark_and_push(p, top, limit, (void **)&h->disguised);
     }
     return top;
 }

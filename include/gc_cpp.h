@@ -1,0 +1,2 @@
+/* The C++ interface under its short name. */
+#include "gc/gc_cpp.h"
