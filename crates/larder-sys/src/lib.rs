@@ -20,3 +20,4 @@ pub mod rseq_area;
 pub mod signal;
 pub mod thread;
 pub mod tls;
+pub mod topology;
