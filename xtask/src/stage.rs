@@ -5,6 +5,7 @@
 //! | path | what it is |
 //! |---|---|
 //! | `lib/libgc.so.1`, `lib/libgc.so` | the `gc.h` door |
+//! | `lib/liblarder_cs.so`, `lib/liblarder_cs.a` | restartable critical sections for C |
 //! | `lib/larder-preload.so` | what `larder run` interposes |
 //! | `include/` | the C headers |
 //! | `bin/larder` | the tool |
@@ -33,6 +34,11 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
         let preload = workspace.target().join("release/liblarder_preload.so");
         install(&preload, &lib.join("larder-preload.so"))?;
     }
+    if workspace.has("larder-cs") {
+        let shared = build_critical_sections(workspace)?;
+        install(&shared, &lib.join("liblarder_cs.so"))?;
+        install(&shared.with_extension("a"), &lib.join("liblarder_cs.a"))?;
+    }
     install(&workspace.target().join("release/larder"), &dir.join("bin/larder"))?;
     copy_folder(&workspace.root().join("include"), &dir.join("include"))?;
     copy_folder(&workspace.root().join("apps/gc"), &dir.join("share/larder/apps"))?;
@@ -52,6 +58,13 @@ pub fn build_library(workspace: &Workspace) -> Result<PathBuf> {
         bail!("larder-gc built no {}: its crate-type must contain \"cdylib\"", library.display());
     }
     Ok(library)
+}
+
+/// Builds the door of the critical sections for release and returns the path of the shared object; the static library
+/// lies beside it.
+pub fn build_critical_sections(workspace: &Workspace) -> Result<PathBuf> {
+    run(workspace.cargo().args(["build", "--release", "--package", "larder-cs"]))?;
+    Ok(workspace.target().join("release/liblarder_cs.so"))
 }
 
 /// Copies one file under a new name and renames it into place.

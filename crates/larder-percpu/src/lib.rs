@@ -6,6 +6,7 @@ pub mod areas;
 pub mod domain;
 pub mod ground;
 pub mod locked;
+pub mod paper;
 pub mod sequence;
 pub mod statistics;
 pub mod structures;

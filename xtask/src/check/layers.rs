@@ -57,6 +57,7 @@ const TABLE: &[Row] = &[
     // The door for Rust programs, which have `std`.
     Row { name: "larder", place: Layer(5), may: May::ImportLayers(0, 4), no_std: false },
     row("larder-gc", Layer(5), May::ImportLayers(0, 4)),
+    row("larder-cs", Layer(5), May::ImportLayers(0, 4)),
     row("larder-malloc", Layer(5), May::ImportLayers(0, 4)),
     row("larder-vm", Layer(5), May::ImportLayers(0, 4)),
     row("larder-preload", Layer(5), May::ImportLayers(0, 4)),
