@@ -399,8 +399,8 @@ impl Core {
             return false;
         }
         let header = self.header(ticket.index as usize);
-        header.token.load(Ordering::Relaxed) == ticket.token
-            && header.closed.load(Ordering::Relaxed) == 0
+        header.closed.load(Ordering::Relaxed) == 0
+            && header.token.load(Ordering::Relaxed) == ticket.token
             && (ticket.locked != 0 || self.current_index() == Some(ticket.index as usize))
     }
 

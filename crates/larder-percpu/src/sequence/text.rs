@@ -63,8 +63,12 @@ macro_rules! shared_area {
     };
 }
 
-/// Tests that the thread runs on the transaction's index (`esi`), that nobody began there since (`rdx` is the token), and
-/// that the index is open.
+/// Tests that the thread runs on the transaction's index (`esi`), that the index is open, and that nobody began there since
+/// (`rdx` is the token).
+///
+/// The closed word comes before the token. A take-over that closes after it was read aborts the sequence; one that had opened
+/// again before has replaced the token. The other way round, all of a take-over from the replacement of the token to the
+/// opening would fit between the two.
 macro_rules! holds {
     () => {
         concat!(
@@ -74,9 +78,9 @@ macro_rules! holds {
             "jne 6f\n",
             "imul r10, qword ptr [rdi + 24]\n",
             "add r10, qword ptr [rdi + 16]\n",
-            "cmp qword ptr [r10], rdx\n",
-            "jne 6f\n",
             "cmp qword ptr [r10 + 8], 0\n",
+            "jne 6f\n",
+            "cmp qword ptr [r10], rdx\n",
             "jne 6f"
         )
     };

@@ -4,7 +4,7 @@
 //! would not do: a thread that moves between reading the index and storing could read data that a commit still under way on
 //! the old CPU is about to change, and then overwrite its token with one that is valid there.
 //!
-//! A commit tests index, token and closed word, and then stores. It leaves the token alone, so the transaction stays open.
+//! A commit tests index, closed word and token, in this order (see `holds` in the shared text), and then stores. It leaves the token alone, so the transaction stays open.
 
 use super::frame::Frame;
 
@@ -145,10 +145,10 @@ sequence! {
         "jne 6f",
         "imul r10, qword ptr [rdi + 24]",
         "add r10, qword ptr [rdi + 16]",
+        "cmp qword ptr [r10 + 8], 0",
+        "jne 6f",
         "mov rax, qword ptr [rsi + 48]",
         "cmp qword ptr [r10], rax",
-        "jne 6f",
-        "cmp qword ptr [r10 + 8], 0",
         "jne 6f",
         "mov r10, qword ptr [rsi + 32]",
         "mov rax, qword ptr [rsi]",
