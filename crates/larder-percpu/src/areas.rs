@@ -348,10 +348,14 @@ impl Core {
         if !self.has_sequences() {
             return None;
         }
-        let at = thread::thread_pointer().wrapping_offset(self.frame.index.load(Ordering::Relaxed));
-        // SAFETY: the offset was found to be inside the registered area, which every thread has at the same offset.
-        let index = unsafe { at.cast::<u32>().read_volatile() } as usize;
-        if index >= self.sequence_areas() {
+        let word = |offset: isize| {
+            let at = thread::thread_pointer().wrapping_offset(offset);
+            // SAFETY: the offset was found to be inside the area, which every thread has at the same offset.
+            unsafe { at.cast::<u32>().read_volatile() }
+        };
+        let is_registered = word(self.frame.rseq_cs.load(Ordering::Relaxed) + CPU_ID - RSEQ_CS) <= i32::MAX as u32;
+        let index = word(self.frame.index.load(Ordering::Relaxed)) as usize;
+        if !is_registered || index >= self.sequence_areas() {
             return None;
         }
         let map = self.frame.map.load(Ordering::Relaxed);

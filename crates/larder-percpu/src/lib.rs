@@ -10,6 +10,7 @@ pub mod paper;
 pub mod sequence;
 pub mod statistics;
 pub mod structures;
+pub mod study;
 pub mod transaction;
 pub mod word;
 

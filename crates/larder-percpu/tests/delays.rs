@@ -61,22 +61,22 @@ fn delayed(delays: [u32; 3], rounds: usize) {
 
 #[test]
 fn after_arming() {
-    delayed([2000, 0, 0], 400);
+    delayed([2000, 0, 0], 2000);
 }
 
 #[test]
 fn when_the_area_is_known() {
-    delayed([0, 2000, 0], 400);
+    delayed([0, 2000, 0], 2000);
 }
 
 #[test]
 fn before_the_commit() {
-    delayed([0, 0, 2000], 400);
+    delayed([0, 0, 2000], 2000);
 }
 
 /// Some of everything, and a long loop before the commit now and then: longer than many a time slice.
 #[test]
 fn everywhere() {
-    delayed([300, 300, 300], 400);
-    delayed([0, 0, 100_000], 20);
+    delayed([300, 300, 300], 2000);
+    delayed([0, 0, 100_000], 100);
 }

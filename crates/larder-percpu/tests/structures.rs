@@ -238,7 +238,7 @@ fn levels_are_shared_and_lose_nothing() {
         let shared: Shared<OpenPair> = Shared::with(level, sequences);
         let counts: Shared<larder_percpu::Open64> = Shared::with(level, sequences);
         let (next, got) = (AtomicU64::new(1), AtomicUsize::new(0));
-        let seen: Vec<AtomicUsize> = (0..200_000).map(|_| AtomicUsize::new(0)).collect();
+        let seen: Vec<AtomicUsize> = (0..300_000).map(|_| AtomicUsize::new(0)).collect();
         let note = |from: u64, to: u64| {
             for n in from..to {
                 got.fetch_add(1, Ordering::Relaxed);

@@ -370,7 +370,9 @@ fn takers_and_transactions_share_the_work() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 start.wait();
-                while !over.load(Ordering::Relaxed) {
+                let mut rounds = 0;
+                while !over.load(Ordering::Relaxed) || rounds < 5 {
+                    rounds += 1;
                     for index in 0..d.areas() {
                         let n = d
                             .take_over(index, |area| {

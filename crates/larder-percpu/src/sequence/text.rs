@@ -29,10 +29,22 @@ macro_rules! delay {
     };
 }
 
+/// Tests that the kernel keeps the thread's area: `cpu_id`, four bytes below `rseq_cs`, is negative where it does not. `r10`
+/// still is the offset of `rseq_cs`.
+///
+/// The index alone does not tell: a concurrency id is 0 in a thread whose registration was refused (a sandbox that was
+/// entered later) or undone, and nothing would abort its sequences.
+macro_rules! registered {
+    () => {
+        "cmp dword ptr fs:[r10 - 4], 0x7fffffff\nja 6f\n"
+    };
+}
+
 /// Reads the index, finds its area and tests that it is open: `r10` is the area's address.
 macro_rules! area {
     () => {
         concat!(
+            registered!(),
             "mov r10, qword ptr [rdi + 8]\n",
             "mov r10d, dword ptr fs:[r10]\n",
             "cmp r10d, dword ptr [rdi + 32]\n",
@@ -49,6 +61,7 @@ macro_rules! area {
 macro_rules! shared_area {
     () => {
         concat!(
+            registered!(),
             "mov r10, qword ptr [rdi + 8]\n",
             "mov r10d, dword ptr fs:[r10]\n",
             "cmp r10d, dword ptr [rdi + 32]\n",
@@ -72,6 +85,7 @@ macro_rules! shared_area {
 macro_rules! holds {
     () => {
         concat!(
+            registered!(),
             "mov r10, qword ptr [rdi + 8]\n",
             "mov r10d, dword ptr fs:[r10]\n",
             "cmp r10d, esi\n",

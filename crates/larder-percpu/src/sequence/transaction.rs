@@ -47,6 +47,7 @@ sequence! {
     pub fn begin(frame: *const Frame) -> Begun;
     before {}
     range {
+        registered!(),
         "mov r10, qword ptr [rdi + 8]",
         "mov edx, dword ptr fs:[r10]",
         "cmp edx, dword ptr [rdi + 32]",
@@ -139,6 +140,7 @@ sequence! {
     pub fn commit_pair(frame: *const Frame, request: *const PairRequest) -> u32;
     before { "mov r8, rbx", }
     range {
+        registered!(),
         "mov r10, qword ptr [rdi + 8]",
         "mov r10d, dword ptr fs:[r10]",
         "cmp r10, qword ptr [rsi + 40]",

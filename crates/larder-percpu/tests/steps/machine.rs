@@ -26,6 +26,7 @@ pub const WORDS: usize = 160;
 /// The frame's address. Its two offsets are these values, at which the thread's own words are found.
 pub const FRAME: u64 = MEMORY;
 const RSEQ_CS: u64 = 0x1000;
+const CPU_ID: u64 = RSEQ_CS - 4;
 const INDEX: u64 = 0x2000;
 /// The areas of the indices.
 pub const AREAS: u64 = MEMORY + 0x100;
@@ -472,7 +473,7 @@ impl Explorer<'_> {
         }
     }
 
-    /// Whether the instruction touches only registers and the frame, which never changes, and leads neither into a range nor
+    /// Whether the instruction touches only registers and what never changes, and leads neither into a range nor
     /// out of one. Nobody can tell whether a thread stands before or behind it: an interruption has the same effect, and
     /// other threads see nothing of it. So it is taken together with the instruction before.
     fn is_alone(&self, ip: u64) -> bool {
@@ -486,7 +487,11 @@ impl Explorer<'_> {
             return false;
         }
         let has_memory = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory);
-        let reads_frame = i.memory_base() == Register::RDI && i.memory_segment() != Register::FS;
+        // The frame, and whether the thread is registered.
+        let reads_frame = match i.memory_segment() {
+            Register::FS => i.memory_displacement64() == (-4i64) as u64,
+            _ => i.memory_base() == Register::RDI,
+        };
         i.mnemonic() != Mnemonic::Ret && (!has_memory || i.mnemonic() == Mnemonic::Lea || reads_frame)
     }
 }
@@ -513,6 +518,8 @@ fn load(i: &Instruction, thread: &Thread, memory: &mut [u64]) -> Result<u64, Str
         return match at {
             INDEX => Ok(thread.index),
             RSEQ_CS => Ok(thread.rseq_cs),
+            // `cpu_id`, by which a sequence knows that the thread is registered.
+            CPU_ID => Ok(0),
             _ => Err(format!("a read of the thread's memory at {at:#x}")),
         };
     }

@@ -174,6 +174,7 @@ impl World {
         assert_eq!(self.pieces.load(Ordering::Relaxed), (regions * PIECES) as u64);
     }
 
+    #[allow(dead_code)] // Of the two tests that share this file, one asks.
     pub fn mode(&self) -> larder_percpu::Mode {
         self.domain.mode()
     }
