@@ -1026,17 +1026,29 @@ fn compare_store_locked(word: &AtomicU64, old: u64, new: u64) -> u32 {
     0
 }
 
+/// Both words by one instruction: a fork may copy the memory while another thread is in here.
+///
 /// # Safety
-/// The pair is writable, and the lock that guards it is held.
+/// The pair is writable, at a multiple of 16, and the lock that guards it is held.
 unsafe fn compare_store_pair_locked(at: *mut u64, old: [u64; 2], new: [u64; 2]) -> u32 {
-    // SAFETY: the caller's promise.
-    let words = unsafe { [AtomicU64::from_ptr(at), AtomicU64::from_ptr(at.add(1))] };
-    if [words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)] != old {
-        return MISMATCH;
+    let done: u8;
+    // SAFETY: the caller's promise; rbx, which the compiler keeps for itself, is put back.
+    unsafe {
+        core::arch::asm!(
+            "xchg rbx, rsi",
+            "cmpxchg16b xmmword ptr [rdi]",
+            "sete r8b",
+            "xchg rbx, rsi",
+            in("rdi") at,
+            inout("rsi") new[0] => _,
+            in("rcx") new[1],
+            inout("rax") old[0] => _,
+            inout("rdx") old[1] => _,
+            out("r8b") done,
+            options(nostack),
+        );
     }
-    words[0].store(new[0], Ordering::Relaxed);
-    words[1].store(new[1], Ordering::Relaxed);
-    0
+    if done != 0 { 0 } else { MISMATCH }
 }
 
 /// # Safety

@@ -1,5 +1,4 @@
-//! Restartable sequences on per-CPU memory: no lock, no atomic read-modify-write, no thread-local cache.
-
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 
 pub mod areas;
