@@ -3,6 +3,10 @@
 //!
 //! Inside the range the kernel must abort the sequence, once; the first instruction behind the range must not abort.
 
+// SAFETY, of every block that says nothing else: offsets are those of `at`, inside the area; what is in lists and regions lies
+// in MEMORY; tickets are this thread's, and their words are read as words.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,5 +1,8 @@
 //! The study of the kernel-cleared field: where the self-test lets it run, it loses nothing either.
 
+// SAFETY, of every block: the word is the test's own, or the one of the attempt's CPU.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 

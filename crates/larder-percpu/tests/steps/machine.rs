@@ -497,7 +497,7 @@ impl Explorer<'_> {
 }
 
 fn word(memory: &mut [u64], at: u64) -> Result<&mut u64, String> {
-    let place = at.checked_sub(MEMORY).map(|o| o / 8).filter(|&o| at % 8 == 0 && o < WORDS as u64);
+    let place = at.checked_sub(MEMORY).map(|o| o / 8).filter(|&o| at.is_multiple_of(8) && o < WORDS as u64);
     place.map(|o| &mut memory[o as usize]).ok_or_else(|| format!("an access to {at:#x}, which nobody has"))
 }
 
@@ -656,7 +656,7 @@ fn execute(i: &Instruction, thread: &mut Thread, memory: &mut [u64]) -> Result<(
         Mnemonic::Cmpxchg16b => {
             assert_eq!(i.memory_size(), MemorySize::UInt128);
             let at = address(i, thread);
-            if at % 16 != 0 {
+            if !at.is_multiple_of(16) {
                 return Err(format!("a pair at {at:#x}"));
             }
             let seen = [*word(memory, at)?, *word(memory, at + 8)?];

@@ -89,7 +89,7 @@ impl World {
             between();
             self.release(node);
             // Every other node goes through the stack.
-            if node.as_ptr().addr() / size_of::<Node>() % 2 == 0 || self.stack.push(node).is_err() {
+            if (node.as_ptr().addr() / size_of::<Node>()).is_multiple_of(2) || self.stack.push(node).is_err() {
                 // SAFETY: held by this thread alone.
                 unsafe { self.list.push(node.cast()) };
             }
