@@ -148,7 +148,7 @@ const ROWS: &[(&str, Body)] = &[
         each(n, || tls_push(black_box(tls_pop())));
         while tls_pop() != 0 {}
     }),
-    ("pop and push, sequences", |n| {
+    ("pop and push, sequences, inlined", |n| {
         let nodes: Vec<Link> = (0..4).map(|_| Link::new()).collect();
         // They are leaked: the list keeps them.
         let nodes = nodes.leak();
@@ -173,8 +173,8 @@ const ROWS: &[(&str, Body)] = &[
         let _ = STACK.pop();
     }),
     ("count, thread-local, call", |n| each(n, || tls_add(black_box(1)))),
-    ("count, sequence, by concurrency id", |n| each(n, || COUNTER.add(black_box(1)))),
-    ("count, sequence, by CPU", |n| each(n, || BY_CPU.add(black_box(1)))),
+    ("count, sequence, by concurrency id, inlined", |n| each(n, || COUNTER.add(black_box(1)))),
+    ("count, sequence, by CPU, inlined", |n| each(n, || BY_CPU.add(black_box(1)))),
     ("count, sequence alone, call", |n| {
         // SAFETY: `main` has set the domain up, and there are sequences.
         each(n, || _ = unsafe { word::add(COUNTER.domain().core().frame(), 64, black_box(1)) });

@@ -4,12 +4,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::Core;
 use crate::sequence::frame::HEADER;
-use crate::sequence::level;
 use crate::sequence::list::{list_pop, list_push};
 use crate::sequence::region::{self, REFUSED};
 use crate::sequence::stack::{self, Batch};
 use crate::sequence::transaction::MISMATCH;
 use crate::sequence::word::{self, Exchanged};
+use crate::sequence::{inlined, level};
 
 impl Core {
     /// Adds to a word.
@@ -23,6 +23,61 @@ impl Core {
             // SAFETY: as above.
             unsafe { self.add_slow(offset, value) }
         }
+    }
+
+    /// As [`Core::add`], with the sequence inlined.
+    ///
+    /// # Safety
+    /// As for [`Core::add`].
+    #[inline(always)]
+    pub unsafe fn add_inlined(&self, offset: usize, value: u64) {
+        // SAFETY: as in `add`.
+        if !(self.has_sequences() && unsafe { inlined::add(&self.frame, HEADER + offset, value) } == 0) {
+            // SAFETY: as in `add`.
+            unsafe { self.add_slow(offset, value) }
+        }
+    }
+
+    /// As [`Core::list_pop`], with the sequence inlined.
+    ///
+    /// # Safety
+    /// As for [`Core::list_pop`].
+    #[inline(always)]
+    pub unsafe fn list_pop_inlined(&self, offset: usize) -> usize {
+        if self.has_sequences() {
+            // SAFETY: as in `list_pop`.
+            let node = unsafe { inlined::list_pop(&self.frame, HEADER + offset) };
+            if node != REFUSED {
+                return node;
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.list_pop_again(offset) }
+    }
+
+    #[cold]
+    unsafe fn list_pop_again(&self, offset: usize) -> usize {
+        // SAFETY: as for `list_pop`.
+        unsafe { self.list_pop(offset) }
+    }
+
+    /// As [`Core::list_push`], with the sequence inlined.
+    ///
+    /// # Safety
+    /// As for [`Core::list_push`].
+    #[inline(always)]
+    pub unsafe fn list_push_inlined(&self, offset: usize, first: usize, last: usize) {
+        // SAFETY: as in `list_push`.
+        if !(self.has_sequences() && unsafe { inlined::list_push(&self.frame, HEADER + offset, first, last) } == 0) {
+            // SAFETY: the caller's promise.
+            unsafe { self.list_push_again(offset, first, last) }
+        }
+    }
+
+    #[cold]
+    unsafe fn list_push_again(&self, offset: usize, first: usize, last: usize) {
+        // SAFETY: as for `list_push`.
+        unsafe { self.list_push(offset, first, last) };
     }
 
     #[cold]

@@ -8,10 +8,11 @@
 //! | [`region`] | bump, and bump that also stores a header |
 //! | [`list`] | pop and push of an intrusive list |
 //! | [`stack`] | pop and push of a stack of words, one or many |
+//! | [`inlined`] | add, list pop and list push without call and return |
 //! | [`level`] | the same idea where several CPUs share an area: one `lock cmpxchg` commits |
 //!
-//! Those below [`pair`] are functions of their own, written once by the macro of [`text`], work on a [`Frame`], test the
-//! closed word, and count their restarts. [`table`] lists them for tests and tools.
+//! Those other than [`pair`] work on a [`Frame`], test the closed word, and count their restarts. But for [`inlined`] they are
+//! functions of their own, made by one macro. [`table`] lists them for tests and tools.
 //!
 //! The rules are the kernel's: no call, no system call, no stack in the range; one store that counts, last; the signature
 //! just before the abort handler; the index is read inside; the handler starts over and so arms again. A store before
@@ -22,6 +23,7 @@ mod text;
 
 mod descriptor;
 pub mod frame;
+pub mod inlined;
 pub mod level;
 pub mod list;
 pub mod pair;
