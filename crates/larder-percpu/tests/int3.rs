@@ -515,8 +515,10 @@ fn list_push_inlined(node: usize) {
     unsafe { CORE.list_push_inlined(at::LIST, node, node) };
 }
 
-/// Each with its operation, which keeps the accounts.
-const INLINED: [(&str, fn() -> usize, fn()); 3] = [
+/// Name, address of the function, and the operation that uses it and keeps the accounts.
+type Copied = (&'static str, fn() -> usize, fn());
+
+const INLINED: [Copied; 3] = [
     (
         "add, inlined",
         || add_inlined as *const () as usize,

@@ -1,4 +1,4 @@
-//! The restartable sequences: all assembly of this crate.
+//! The restartable sequences.
 //!
 //! | module | sequences |
 //! |---|---|
