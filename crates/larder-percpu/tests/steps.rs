@@ -60,6 +60,55 @@ fn chain(place: u8, l: &mut [u64; 6], (rax, rdx): (u64, u64), accounts: &mut Acc
     }
 }
 
+/// As `increment`, by the forms of 32 bits: a store, then a compare in a chain.
+fn small(place: u8, l: &mut [u64; 6], (rax, rdx): (u64, u64), accounts: &mut Accounts) -> Step {
+    match place {
+        0 => Step::Call("begin", [FRAME, 0, 0, 0, 0, 0]),
+        1 if rax == 0 => Step::Done,
+        1 => {
+            (l[0], l[1]) = (rax, rdx);
+            Step::Load(area(rdx) + CONTENT, 2)
+        }
+        2 => Step::Call("commit_store_32", [FRAME, l[1], l[0], area(l[1]) + CONTENT, l[2] + 1, 0]),
+        3 if rax != 0 => Step::Done,
+        3 => {
+            accounts.added += 1;
+            Step::Call("commit_compare_32", [FRAME, l[1], l[0], area(l[1]) + CONTENT, l[2] + 1, l[2] + 2])
+        }
+        _ => {
+            // A mismatch breaks the rules, as in `chain`.
+            accounts.added += [1, 0, 100][rax as usize];
+            Step::Done
+        }
+    }
+}
+
+/// As `increment`, by the pair form: the second word is changed together with the first. The request is the thread's own.
+fn pair<const REQUEST: u64>(place: u8, l: &mut [u64; 6], (rax, rdx): (u64, u64), accounts: &mut Accounts) -> Step {
+    let word = |n: u64| HEAP + REQUEST + 8 * n;
+    match place {
+        0 => Step::Call("begin", [FRAME, 0, 0, 0, 0, 0]),
+        1 if rax == 0 => Step::Done,
+        1 => {
+            (l[0], l[1]) = (rax, rdx);
+            Step::Load(area(rdx) + CONTENT, 2)
+        }
+        2 => Step::Load(area(l[1]) + CONTENT + 8, 3),
+        3 => Step::Store(word(0), l[2]),
+        4 => Step::Store(word(1), l[3]),
+        5 => Step::Store(word(2), l[2] + 1),
+        6 => Step::Store(word(3), l[3] + 1),
+        7 => Step::Store(word(4), area(l[1]) + CONTENT),
+        8 => Step::Store(word(5), l[1]),
+        9 => Step::Store(word(6), l[0]),
+        10 => Step::Call("commit_pair", [FRAME, word(0), 0, 0, 0, 0]),
+        _ => {
+            accounts.added += [1, 0, 100][rax as usize];
+            Step::Done
+        }
+    }
+}
+
 /// Takes index 0 over and its words with it.
 fn take_over(place: u8, l: &mut [u64; 6], _: (u64, u64), accounts: &mut Accounts) -> Step {
     match place {
@@ -111,6 +160,16 @@ fn transactions_of_two_threads() {
         clean("two CPUs", &transactions(&[increment, increment], 2, 3, by_id));
         clean("chains", &transactions(&[chain, chain], 1, 3, by_id));
         clean("chains on two CPUs", &transactions(&[chain, increment], 2, 2, by_id));
+    }
+}
+
+#[test]
+fn the_other_forms_of_commit() {
+    let all: [[Script; 2]; 3] = [[small, small], [small, increment], [pair::<0>, pair::<0x40>]];
+    for threads in all {
+        clean("one CPU", &transactions(&threads, 1, 3, false));
+        clean("two CPUs", &transactions(&threads, 2, 2, true));
+        clean("with a take-over", &transactions(&[threads[0], take_over], 2, 2, true));
     }
 }
 
@@ -672,6 +731,11 @@ mod mutants {
             unchecked(code, "commit_store_64", is_token);
         });
         found(&transactions(&[chain, chain], 1, 3, false), |code| unchecked(code, "commit_compare_64", is_token));
+        found(&transactions(&[small, small], 1, 3, false), |code| unchecked(code, "commit_store_32", is_token));
+        let pairs: [Script; 2] = [pair::<0>, pair::<0x40>];
+        found(&transactions(&pairs, 1, 3, false), |code| {
+            unchecked(code, "commit_pair", is_token);
+        });
     }
 
     /// The commit trusts the index of the transaction and does not read the present one.
