@@ -7,6 +7,7 @@
 
 mod check;
 mod clients;
+mod critical_sections;
 mod programs;
 mod soak;
 mod stage;

@@ -8,6 +8,7 @@
 //! | `lib/libgccpp.so.1`, `lib/libgccpp.so` | C++'s operators new and delete on it |
 //! | `lib/liblarder_gc.a`, `lib/libgc.a` | the door as a static archive |
 //! | `lib/pkgconfig/bdw-gc.pc`, `lib/cmake/BDWgc/` | how pkg-config and CMake find them, wherever the folder is |
+//! | `lib/liblarder_cs.so`, `lib/liblarder_cs.a` | restartable critical sections for C |
 //! | `lib/larder-preload.so` | what `larder run` interposes |
 //! | `include/` | the C headers |
 //! | `bin/larder` | the tool |
@@ -44,6 +45,11 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
         run(workspace.cargo().args(["build", "--release", "--package", "larder-preload"]))?;
         let preload = workspace.target().join("release/liblarder_preload.so");
         install(&preload, &lib.join("larder-preload.so"))?;
+    }
+    if workspace.has("larder-cs") {
+        let shared = build_critical_sections(workspace)?;
+        install(&shared, &lib.join("liblarder_cs.so"))?;
+        install(&shared.with_extension("a"), &lib.join("liblarder_cs.a"))?;
     }
     install(&workspace.target().join("release/larder"), &dir.join("bin/larder"))?;
     copy_folder(&workspace.root().join("include"), &dir.join("include"))?;
@@ -90,6 +96,13 @@ pub fn build_operators(workspace: &Workspace, library: &Path) -> Result<PathBuf>
     });
     run(&mut command)?;
     Ok(workspace.target().join("release/liblarder_gccpp.so"))
+}
+
+/// Builds the door of the critical sections for release and returns the path of the shared object; the static library
+/// lies beside it.
+pub fn build_critical_sections(workspace: &Workspace) -> Result<PathBuf> {
+    run(workspace.cargo().args(["build", "--release", "--package", "larder-cs"]))?;
+    Ok(workspace.target().join("release/liblarder_cs.so"))
 }
 
 /// Copies one file under a new name and renames it into place.

@@ -5,6 +5,7 @@ use std::env;
 use anyhow::Result;
 
 use crate::clients::{self, Session};
+use crate::critical_sections;
 use crate::programs;
 use crate::stage;
 use crate::tally::{Tally, count};
@@ -31,11 +32,14 @@ pub fn test(workspace: &Workspace) -> Result<()> {
     tally += count(tests.env("LARDER_STAGE", &staged))?;
 
     tally += models(workspace)?;
+    tally += critical_sections::test(workspace)?;
 
     if has_doors {
         println!("== C programs");
         tally += programs::run_all(workspace, &staged)?;
         let session = Session::new(workspace, &staged.join("lib"))?;
+        println!("== C programs of larder_cs.h");
+        tally += critical_sections::programs(workspace, &staged)?;
         println!("== client programs");
         tally += clients::run_all(&session, THREADS, false);
         println!("== client programs, with forced collections");

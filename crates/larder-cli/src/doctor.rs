@@ -47,6 +47,7 @@ fn examine() -> Vec<Finding> {
     vec![
         system(),
         rseq(),
+        critical_sections(),
         membarrier(),
         userfaultfd(),
         pagemap_scan(),
@@ -145,6 +146,39 @@ fn rseq() -> Finding {
         follows,
         json!({"index": index, "area": area, "cpu_id": cpu_id, "feature_bytes": features, "align": align, "turned_off": turned_off}),
     )
+}
+
+/// How transactions and per-CPU structures (`larder-percpu`) work in a process like this one.
+fn critical_sections() -> Finding {
+    const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
+    const FEATURES_WITH_CONCURRENCY_ID: u64 = 28;
+    let is_registered = registered_rseq().is_some_and(|area| area.cpu_id.is_some());
+    let (_, aborted_elsewhere) = barriers().unwrap_or((false, false));
+    let reason = match (is_registered, aborted_elsewhere) {
+        (true, true) => None,
+        (true, false) => Some("membarrier cannot abort sequences (kernel 5.10 or later can)"),
+        (false, _) => Some("restartable sequences are not registered (see rseq)"),
+    };
+    // SAFETY: reads the process's auxiliary vector; unknown keys give 0.
+    let has_ids = unsafe { libc::getauxval(AT_RSEQ_FEATURE_SIZE) } >= FEATURES_WITH_CONCURRENCY_ID;
+    let (mode, found, follows) = match reason {
+        Some(why) => (
+            "locks",
+            format!("by locks: {why}"),
+            "the same interface; each begin, commit and one-shot operation takes a short lock",
+        ),
+        None if has_ids => (
+            "sequences",
+            "by sequences, on concurrency ids or CPUs".to_owned(),
+            "transactions and per-CPU structures need no lock; memory grows with what runs at once",
+        ),
+        None => (
+            "sequences",
+            "by sequences, on CPUs".to_owned(),
+            "transactions and per-CPU structures need no lock; kernel 6.3 and later offer concurrency ids",
+        ),
+    };
+    finding("critical_sections", found, follows, json!({"mode": mode, "reason": reason}))
 }
 
 #[derive(Clone, Copy)]

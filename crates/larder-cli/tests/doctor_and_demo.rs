@@ -22,6 +22,7 @@ fn doctor_prints_json_with_every_finding() {
     for name in [
         "system",
         "rseq",
+        "critical_sections",
         "membarrier",
         "userfaultfd",
         "pagemap_scan",
@@ -48,6 +49,7 @@ fn doctor_says_when_a_tunable_turned_rseq_off() {
     let findings: serde_json::Value = serde_json::from_str(&stdout(&command.output().unwrap())).unwrap();
     assert_eq!(findings["rseq"]["value"]["index"], "thread");
     assert_eq!(findings["rseq"]["value"]["turned_off"], true);
+    assert_eq!(findings["critical_sections"]["value"]["mode"], "locks");
 }
 
 #[test]
@@ -64,7 +66,7 @@ fn doctor_reports_a_limited_address_space() {
 fn doctor_prints_two_lines_for_each_finding() {
     let folder = Folder::new();
     let text = stdout(&larder(&folder).arg("doctor").output().unwrap());
-    assert_eq!(text.lines().count(), 24, "{text}");
+    assert_eq!(text.lines().count(), 26, "{text}");
 }
 
 #[test]

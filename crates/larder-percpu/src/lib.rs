@@ -1,15 +1,23 @@
-//! Restartable sequences on per-CPU memory: no lock, no atomic read-modify-write, no thread-local cache.
-//!
-//! A sequence is a few instructions whose last one is a store, the commit. The kernel restarts it from its beginning
-//! when the thread was preempted, migrated or interrupted by a signal before the commit (VEE'05 calls this MP-RCS; on
-//! Linux it is rseq). So each sequence runs as if it were alone on its CPU, and a thread that was stopped by a signal
-//! never holds a half-made one.
-//!
-//! This is the only crate with assembly beside the register spill in `larder-sys`.
+#![doc = include_str!("../README.md")]
+#![cfg_attr(not(any(test, feature = "std")), no_std)]
 
-#![cfg_attr(not(test), no_std)]
-
+pub mod areas;
+pub mod domain;
 pub mod ground;
+pub mod locked;
+pub mod paper;
 pub mod sequence;
+pub mod statistics;
+pub mod structures;
+pub mod study;
+pub mod transaction;
+pub mod word;
 
+pub use crate::areas::{By, Mode, Options};
+pub use domain::{Domain, Exclusive};
 pub use ground::Ground;
+pub use larder_sys::topology::Level;
+pub use locked::Busy;
+pub use statistics::Statistics;
+pub use transaction::{Interfered, NotStored, Transaction};
+pub use word::{Area, Guarded32, Guarded64, GuardedPair, Open64, OpenPair};

@@ -19,4 +19,5 @@ pub mod rseq_area;
 pub mod signal;
 pub mod thread;
 pub mod tls;
+pub mod topology;
 pub mod vector;

@@ -6,6 +6,9 @@ const CMD_REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
 const CMD_PRIVATE_EXPEDITED_RSEQ: i32 = 1 << 7;
 const CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ: i32 = 1 << 8;
 
+/// The third argument names a CPU.
+const FLAG_CPU: i32 = 1;
+
 fn call(command: i32) -> i64 {
     // SAFETY: membarrier takes no pointers.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
@@ -41,4 +44,11 @@ pub fn fence_all() -> bool {
 /// Aborts every restartable sequence of this process that is under way on another CPU. True when it took effect.
 pub fn abort_sequences() -> bool {
     call(CMD_PRIVATE_EXPEDITED_RSEQ) == 0
+}
+
+/// As [`abort_sequences`], on one CPU only. True when it took effect, also where the CPU is offline or does not run this
+/// process: then no sequence is under way there.
+pub fn abort_sequences_on(cpu: usize) -> bool {
+    // SAFETY: as in `call`.
+    unsafe { libc::syscall(libc::SYS_membarrier, CMD_PRIVATE_EXPEDITED_RSEQ, FLAG_CPU, cpu as i32) == 0 }
 }

@@ -15,6 +15,13 @@ pub const MM_CID: isize = 24;
 /// The auxiliary-vector entry that says how much of the area the kernel fills.
 const AT_RSEQ_FEATURE_SIZE: u64 = 27;
 
+/// Why there may be no area.
+pub const REASONS: [&str; 3] = [
+    "the C library does not register restartable sequences (glibc 2.35 or later does)",
+    "restartable sequences are turned off (kernel, glibc.pthread.rseq=0, or a sandbox)",
+    "the kernel refused to register restartable sequences",
+];
+
 /// Which per-CPU index the kernel keeps in the area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Index {
@@ -44,6 +51,26 @@ impl Area {
     }
 }
 
+/// Whether sequences run in the calling thread: false in a child of vfork, which shares its parent's area without a
+/// registration of its own, and in a thread that glibc does not know.
+///
+/// A system call: for tests, and for those who must know at a point where they can afford it.
+pub fn is_registered_here() -> bool {
+    const UNREGISTER: i32 = 1;
+    let Ok(area) = find() else { return false };
+    let at = thread_pointer().wrapping_offset(area.offset);
+    // Unregistering with a wrong signature fails in every case: EPERM if this area is registered, otherwise EINVAL. The
+    // registered length is 32 or, for newer areas, what the kernel's features need.
+    // SAFETY: asks for the auxiliary vector only.
+    let features = unsafe { libc::getauxval(AT_RSEQ_FEATURE_SIZE) } as u32;
+    [32, features.next_multiple_of(32).max(32)].into_iter().any(|length| {
+        let _keep = crate::memory::KeepErrno::new();
+        // SAFETY: the call changes nothing, because the signature is not the registered one.
+        let r = unsafe { libc::syscall(libc::SYS_rseq, at, length, UNREGISTER, 0) };
+        r != 0 && crate::memory::errno() == libc::EPERM
+    })
+}
+
 /// Finds the area, or says why there is none.
 ///
 /// Looks symbols up (`dlsym`), so it is for initialisation only.
@@ -54,14 +81,14 @@ pub fn find() -> Result<Area, &'static str> {
         let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
         let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
         if offset.is_null() || size.is_null() {
-            return Err("the C library does not register restartable sequences (glibc 2.35 or later does)");
+            return Err(REASONS[0]);
         }
         if *size == 0 {
-            return Err("restartable sequences are turned off (kernel, glibc.pthread.rseq=0, or a sandbox)");
+            return Err(REASONS[1]);
         }
         let area = *offset;
         if thread_pointer().offset(area + CPU_ID).cast::<i32>().read_volatile() < 0 {
-            return Err("the kernel refused to register restartable sequences");
+            return Err(REASONS[2]);
         }
         let index = if libc::getauxval(AT_RSEQ_FEATURE_SIZE) >= 28 { Index::MmCid } else { Index::CpuId };
         Ok(Area { offset: area, index })

@@ -35,8 +35,14 @@ pub struct ThreadBlock {
     pub buffers: Cell<*mut u8>,
     /// The kernel's thread id as it was when the thread was registered: differs in a child of vfork.
     pub tid: Cell<i32>,
+    /// How many locks of critical sections the thread holds: what a handler that interrupted it must not wait for.
+    pub locks_held: Cell<u32>,
+    /// The token of the transaction that is open by the interface without handles (`csBegin`); 0 for none.
+    pub open_token: Cell<u64>,
+    /// The index of that transaction.
+    pub open_index: Cell<u32>,
     /// Free for later.
-    reserved: [Cell<u32>; 7],
+    reserved: [Cell<u32>; 5],
 }
 
 const _: () = assert!(size_of::<ThreadBlock>() == 64);

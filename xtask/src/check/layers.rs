@@ -58,6 +58,7 @@ const TABLE: &[Row] = &[
     Row { name: "larder", place: Layer(5), may: May::ImportLayers(0, 4), no_std: false },
     row("larder-gc", Layer(5), May::ImportLayers(0, 4)),
     row("larder-gccpp", Layer(5), May::ImportLayers(0, 4)),
+    row("larder-cs", Layer(5), May::ImportLayers(0, 4)),
     row("larder-malloc", Layer(5), May::ImportLayers(0, 4)),
     row("larder-vm", Layer(5), May::ImportLayers(0, 4)),
     row("larder-preload", Layer(5), May::ImportLayers(0, 4)),

@@ -6,6 +6,7 @@ mod exports;
 mod layers;
 mod no_std;
 mod paths;
+mod sequences;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -23,6 +24,8 @@ pub enum Part {
     Lints,
     /// The symbols of libgc.so.1
     Exports,
+    /// The restartable sequences of the libraries
+    Sequences,
     /// Runtime crates are no_std
     NoStd,
     /// No file mentions a path outside the repository
@@ -54,6 +57,7 @@ fn make(workspace: &Workspace, part: Part) -> Result<()> {
         Part::Format => run(workspace.cargo().args(["fmt", "--all", "--check"])),
         Part::Lints => lints(workspace),
         Part::Exports => exports::check(workspace),
+        Part::Sequences => sequences::check(workspace),
         Part::NoStd => all_good(no_std::violations(workspace)?),
         Part::Paths => all_good(paths::violations(workspace)?),
     }

@@ -1,4 +1,4 @@
-//! The one-shot sequences: bump a pair (frontier, limit), and replace a pair.
+//! The allocation sequences of the fixed heap: bump a pair (frontier, limit), and replace a pair.
 //!
 //! Each index owns a slab of [`SLAB`] bytes; a slot is a 16-byte pair of words at the same offset in each slab.
 //!
@@ -217,32 +217,4 @@ pub fn replace_own(slot: &Slot, new: [usize; 2]) {
     slot.frontier.store(new[0], Ordering::Relaxed);
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
     slot.limit.store(new[1], Ordering::Relaxed);
-}
-
-/// One sequence's descriptor, as the kernel reads it.
-#[repr(C, align(32))]
-pub struct Descriptor {
-    version: u32,
-    flags: u32,
-    /// First instruction of the sequence.
-    pub start: usize,
-    /// Length in bytes, the commit included.
-    pub length: usize,
-    /// Where an aborted sequence goes on.
-    pub abort: usize,
-}
-
-/// Every sequence in this object, in no order: for tests, linters and debuggers.
-pub fn descriptors() -> &'static [&'static Descriptor] {
-    unsafe extern "C" {
-        #[link_name = "__start___rseq_cs_ptr_array"]
-        static START: [&'static Descriptor; 0];
-        #[link_name = "__stop___rseq_cs_ptr_array"]
-        static STOP: [&'static Descriptor; 0];
-    }
-    // SAFETY: the linker puts the two symbols around the section, which holds only pointers to descriptors.
-    unsafe {
-        let (start, stop) = ((&raw const START).cast::<&Descriptor>(), (&raw const STOP).cast::<&Descriptor>());
-        core::slice::from_raw_parts(start, stop.offset_from(start) as usize)
-    }
 }

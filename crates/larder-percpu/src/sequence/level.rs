@@ -1,0 +1,88 @@
+//! Sequences for areas that several CPUs share: a core with two hardware threads, a package, a node.
+//!
+//! The index is the CPU, a map gives its area, and the committing instruction is one `lock cmpxchg`, because another CPU of
+//! the area may run at the same time. An abort still means that the thread may be elsewhere, so the area is looked up again.
+//! Whoever loses against another CPU starts over too.
+
+use super::frame::Frame;
+pub use super::region::REFUSED;
+
+sequence! {
+    /// As [`region::bump`](super::region::bump). The whole pair is compared, so a region that was replaced by another one
+    /// meanwhile is never mistaken for the one that was read.
+    ///
+    /// # Safety
+    /// The frame is set up with a map and has indices; the pair lies in the area, at a multiple of 16.
+    pub fn level_bump(frame: *const Frame, offset: usize, bytes: usize) -> usize;
+    before { "mov r8, rbx", "mov r9, rdx", }
+    range {
+        shared_area!(),
+        "add r10, rsi",
+        delay!(1),
+        "mov rax, qword ptr [r10]",
+        "mov rdx, qword ptr [r10 + 8]",
+        "lea rbx, [rax + r9]",
+        "cmp rbx, rdx",
+        "ja 9f",
+        "mov rcx, rdx",
+        "lock cmpxchg16b xmmword ptr [r10]",
+    }
+    after { "jne 2b", "mov rbx, r8", "ret", }
+    refused { "mov rbx, r8", "mov rax, -1", "ret", "9:", "mov rbx, r8", "xor eax, eax", "ret", }
+}
+
+sequence! {
+    /// Adds to a word: 0, or 1 when it was refused.
+    ///
+    /// # Safety
+    /// As for [`level_bump`].
+    pub fn level_add(frame: *const Frame, offset: usize, value: u64) -> u32;
+    before {}
+    range {
+        shared_area!(),
+        "mov rax, qword ptr [r10 + rsi]",
+        "lea rcx, [rax + rdx]",
+        delay!(1),
+        "lock cmpxchg qword ptr [r10 + rsi], rcx",
+    }
+    after { "jne 2b", "xor eax, eax", "ret", }
+    refused { "mov eax, 1", "ret", }
+}
+
+sequence! {
+    /// Stores `new` to a word that is `old`: 0, 1 when it was refused, 2 when the word is another one.
+    ///
+    /// # Safety
+    /// As for [`level_bump`].
+    pub fn level_compare_store(frame: *const Frame, offset: usize, old: u64, new: u64) -> u32;
+    before {}
+    range {
+        shared_area!(),
+        "mov rax, rdx",
+        delay!(1),
+        "lock cmpxchg qword ptr [r10 + rsi], rcx",
+    }
+    after { "mov eax, 0", "setne al", "add eax, eax", "ret", }
+    refused { "mov eax, 1", "ret", }
+}
+
+sequence! {
+    /// Stores two words, `words[2..]`, if they are `words[..2]`: 0, 1 when it was refused, 2 when they are others.
+    ///
+    /// # Safety
+    /// As for [`level_bump`]; `words` has four readable words.
+    pub fn level_compare_store_pair(frame: *const Frame, offset: usize, words: *const [u64; 4]) -> u32;
+    before { "mov r8, rbx", "mov r9, rdx", }
+    range {
+        shared_area!(),
+        "add r10, rsi",
+        "mov rax, qword ptr [r9]",
+        "mov rdx, qword ptr [r9 + 8]",
+        "mov rbx, qword ptr [r9 + 16]",
+        "mov rcx, qword ptr [r9 + 24]",
+        delay!(1),
+        "lock cmpxchg16b xmmword ptr [r10]",
+    }
+    after { "mov rbx, r8", "mov eax, 0", "setne al", "add eax, eax", "ret", }
+    refused { "mov rbx, r8", "mov eax, 1", "ret", }
+}

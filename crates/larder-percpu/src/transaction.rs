@@ -1,0 +1,196 @@
+//! Transactions: ordinary code between begin and commit (VEE'05, section 3).
+
+use core::cell::Cell;
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::areas::{Core, Ticket};
+use crate::sequence::transaction::{INTERFERED, MISMATCH};
+use crate::word::{Area, GuardedWord, Place, Word};
+
+/// The transaction does not hold: another one began on its index since, or the thread is on another index, or the index was
+/// taken over. Nothing was stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interfered;
+
+impl core::fmt::Display for Interfered {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("another transaction began on the same index, or the thread moved: begin again")
+    }
+}
+
+impl core::error::Error for Interfered {}
+
+/// Why a compare form stored nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotStored {
+    /// The transaction does not hold.
+    Interfered,
+    /// It holds, but the word is another one.
+    Mismatch,
+}
+
+impl From<Interfered> for NotStored {
+    fn from(_: Interfered) -> Self {
+        Self::Interfered
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Failed,
+    Ended,
+}
+
+/// An open transaction.
+///
+/// A commit succeeds only if no other transaction began on this index since. It leaves the transaction open, so commits
+/// can be chained; each prefix of the chain must be a consistent state. Interference is detected exactly: also when the
+/// thread slept in a system call, moved and came back, or ran a signal handler with a transaction of its own. Being preempted
+/// without interference does not fail it.
+///
+/// The body is not isolated: it may read values that do not belong together before a commit fails. So shared words are
+/// atomics, what they point to stays mapped, and a long loop asks [`valid`](Self::valid).
+///
+/// Dropped without [`end`](Self::end), it counts as abandoned.
+pub struct Transaction<'d, T: Area> {
+    core: &'d Core,
+    ticket: Ticket,
+    state: Cell<State>,
+    area: PhantomData<&'d T>,
+}
+
+impl<'d, T: Area> Transaction<'d, T> {
+    #[inline(always)]
+    pub(crate) fn begin(core: &'d Core) -> Self {
+        Self { core, ticket: core.begin(), state: Cell::new(State::Open), area: PhantomData }
+    }
+
+    /// The index that the transaction works on.
+    #[inline(always)]
+    pub fn index(&self) -> usize {
+        self.ticket.index as usize
+    }
+
+    /// The index's area.
+    #[inline(always)]
+    pub fn area(&self) -> &'d T {
+        // SAFETY: the area is mapped as long as the domain lives, which the transaction borrows.
+        unsafe { &*self.core.content(self.index()).cast() }
+    }
+
+    /// Whether it still holds. True was true a moment ago; only a commit can say more.
+    #[inline]
+    pub fn valid(&self) -> bool {
+        self.state.get() == State::Open && self.core.holds(self.ticket)
+    }
+
+    /// Stores to a word of the area that only transactions write.
+    #[inline(always)]
+    pub fn store<W: GuardedWord>(&self, word: &W, value: W::Value) -> Result<(), Interfered> {
+        if self.state.get() != State::Open {
+            return Err(Interfered);
+        }
+        let words = W::to_words(value);
+        // SAFETY: the word exists, is aligned, and is written by transactions only.
+        let status = unsafe {
+            match word.place() {
+                Place::Small(at) => self.core.store_32(self.ticket, at, words[0] as u32),
+                Place::Whole(at) => self.core.store_64(self.ticket, at, words[0]),
+                // What a guarded pair holds does not change while the transaction holds, so it can be compared with itself.
+                Place::Pair(at) => loop {
+                    let word = |n| AtomicU64::from_ptr(at.add(n)).load(Ordering::Relaxed);
+                    let old = [word(0), word(1)];
+                    let status = self.core.compare_pair(self.ticket, at, old, words);
+                    if status != MISMATCH {
+                        break status;
+                    }
+                },
+            }
+        };
+        if status == 0 { Ok(()) } else { Err(self.fail()) }
+    }
+
+    /// Stores to a word of the area that is `old`. The only commit for words that one-shot sequences write as well.
+    #[inline(always)]
+    pub fn compare_store<W: Word>(&self, word: &W, old: W::Value, new: W::Value) -> Result<(), NotStored> {
+        if self.state.get() != State::Open {
+            return Err(NotStored::Interfered);
+        }
+        let (old, new) = (W::to_words(old), W::to_words(new));
+        // SAFETY: the word exists and is aligned; on this index only sequences, transactions and take-overs write it.
+        let status = unsafe {
+            match word.place() {
+                Place::Small(at) => self.core.compare_32(self.ticket, at, old[0] as u32, new[0] as u32),
+                Place::Whole(at) => self.core.compare_64(self.ticket, at, old[0], new[0]),
+                Place::Pair(at) => self.core.compare_pair(self.ticket, at, old, new),
+            }
+        };
+        match status {
+            0 => Ok(()),
+            INTERFERED => Err(self.fail().into()),
+            _ => Err(NotStored::Mismatch),
+        }
+    }
+
+    /// Begins anew after interference, as the paper's section 5.1 does: true when it is on the same index as before. The
+    /// caller then looks whether what it had read is unchanged, and goes on, or gives up by [`invalidate`](Self::invalidate).
+    pub fn reopen(&mut self) -> bool {
+        if self.state.get() == State::Open {
+            self.count_abandoned();
+        }
+        let before = self.ticket.index;
+        self.ticket = self.core.begin();
+        self.state.set(State::Open);
+        // Relaxed: a counter.
+        self.core.header(self.index()).reopened.fetch_add(1, Ordering::Relaxed);
+        self.ticket.index == before
+    }
+
+    /// Ends it normally.
+    #[inline(always)]
+    pub fn end(self) {
+        if self.state.get() == State::Open {
+            self.state.set(State::Ended);
+        }
+    }
+
+    /// Gives it up: nothing that it knows can be used.
+    pub fn invalidate(self) {
+        // Relaxed: a counter.
+        self.core.header(self.index()).invalid.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn fail(&self) -> Interfered {
+        if self.state.replace(State::Failed) == State::Open {
+            // Relaxed: a counter.
+            self.core.header(self.index()).failed.fetch_add(1, Ordering::Relaxed);
+        }
+        Interfered
+    }
+
+    #[cold]
+    fn count_abandoned(&self) {
+        // Relaxed: a counter.
+        self.core.header(self.index()).abandoned.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<T: Area> core::ops::Deref for Transaction<'_, T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        self.area()
+    }
+}
+
+impl<T: Area> Drop for Transaction<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.state.get() == State::Open {
+            self.count_abandoned();
+        }
+    }
+}

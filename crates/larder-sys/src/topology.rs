@@ -1,0 +1,96 @@
+//! Which CPUs share a core, a package, a node.
+
+use core::fmt::Write;
+
+use crate::env::read_file;
+use crate::report::Line;
+
+/// What CPUs can have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// A core: its hardware threads.
+    Core,
+    /// A package (socket).
+    Package,
+    /// A NUMA node.
+    Node,
+}
+
+/// The lowest CPU that shares the level with `cpu`: the same number for all that share it. A CPU of which the kernel says
+/// nothing (offline, or no /sys) is alone for a core; for a package and a node it is with CPU 0.
+pub fn leader(level: Level, cpu: usize) -> usize {
+    let alone = if level == Level::Core { cpu } else { 0 };
+    match level {
+        Level::Core => first_of(format_args!("/sys/devices/system/cpu/cpu{cpu}/topology/core_cpus_list\0")),
+        Level::Package => first_of(format_args!("/sys/devices/system/cpu/cpu{cpu}/topology/package_cpus_list\0")),
+        Level::Node => node_leader(cpu),
+    }
+    .unwrap_or(alone)
+}
+
+fn list(path: core::fmt::Arguments<'_>, into: &mut [u8; 1024]) -> Option<usize> {
+    let mut name = Line::new();
+    name.write_fmt(path).ok()?;
+    let name = core::ffi::CStr::from_bytes_until_nul(name.as_bytes()).ok()?;
+    read_file(name, into).map(|text| text.len())
+}
+
+fn first_of(path: core::fmt::Arguments<'_>) -> Option<usize> {
+    let mut buffer = [0; 1024];
+    let used = list(path, &mut buffer)?;
+    ranges(&buffer[..used]).next().map(|(first, _)| first)
+}
+
+/// Nodes are few and dense enough to be tried in order.
+fn node_leader(cpu: usize) -> Option<usize> {
+    const MOST_NODES: usize = 1024;
+    let mut missing = 0;
+    for node in 0..MOST_NODES {
+        let mut buffer = [0; 1024];
+        let Some(used) = list(format_args!("/sys/devices/system/node/node{node}/cpulist\0"), &mut buffer) else {
+            missing += 1;
+            // Numbers may have gaps, but not long ones.
+            if missing > 16 {
+                return None;
+            }
+            continue;
+        };
+        if ranges(&buffer[..used]).any(|(first, last)| (first..=last).contains(&cpu)) {
+            return ranges(&buffer[..used]).next().map(|(first, _)| first);
+        }
+    }
+    None
+}
+
+/// The ranges of a list such as `0-3,8`.
+fn ranges(text: &[u8]) -> impl Iterator<Item = (usize, usize)> + '_ {
+    let number = |part: &[u8]| core::str::from_utf8(part).ok()?.trim().parse::<usize>().ok();
+    text.split(|&b| b == b',').filter_map(move |part| {
+        let mut ends = part.splitn(2, |&b| b == b'-');
+        let first = number(ends.next()?)?;
+        Some((first, ends.next().map_or(Some(first), number)?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        let of = |text: &'static str| ranges(text.as_bytes()).collect::<Vec<_>>();
+        assert_eq!(of("0-3,8,10-11\n"), [(0, 3), (8, 8), (10, 11)]);
+        assert_eq!(of("\n"), []);
+    }
+
+    #[test]
+    fn every_leader_leads_itself() {
+        for level in [Level::Core, Level::Package, Level::Node] {
+            for cpu in 0..crate::cpus::possible() {
+                let leader = leader(level, cpu);
+                assert!(leader <= cpu);
+                assert_eq!(super::leader(level, leader), leader);
+            }
+        }
+    }
+}

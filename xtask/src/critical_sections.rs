@@ -1,0 +1,117 @@
+//! The tests of `larder-percpu` and `larder-cs` that need more than `cargo test`: the C programs of `larder_cs.h` and the
+//! C examples, and the tests with delays inside the sequences.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::clients::{find, last_words, wait_limited};
+use crate::tally::{Tally, count};
+use crate::workspace::Workspace;
+
+/// No program takes a tenth of this on a quiet machine.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Turns restartable sequences on or off in glibc 2.35 and later.
+const TUNABLES: [(&str, &str); 2] = [("glibc.pthread.rseq=1", "with rseq"), ("glibc.pthread.rseq=0", "without rseq")];
+/// Where the programs are; each exits with 0 when everything is right.
+const FOLDERS: [&str; 2] = ["crates/larder-cs/tests/c", "crates/larder-percpu/examples/c"];
+
+/// The tests with delay loops at the numbered points of the sequences, in a target folder of their own: the loops are a
+/// feature, and everything else is built without. And the crate's tests in a process without rseq.
+pub fn test(workspace: &Workspace) -> Result<Tally> {
+    if !workspace.has("larder-percpu") {
+        return Ok(Tally::default());
+    }
+    let mut tally = Tally::default();
+    let mut delayed = workspace.cargo();
+    delayed
+        .args(["test", "--package", "larder-percpu", "--features", "inject", "--test", "delays", "--test", "storm"])
+        .env("CARGO_TARGET_DIR", workspace.target().join("inject"));
+    tally += count(&mut delayed)?;
+    let mut without = workspace.cargo();
+    without
+        .args([
+            "test",
+            "--package",
+            "larder-percpu",
+            "--test",
+            "transactions",
+            "--test",
+            "structures",
+            "--test",
+            "storm",
+        ])
+        .env("GLIBC_TUNABLES", TUNABLES[1].0);
+    tally += count(&mut without)?;
+    Ok(tally)
+}
+
+/// Compiles every program against the staged library and runs it with rseq and without.
+pub fn programs(workspace: &Workspace, staged: &Path) -> Result<Tally> {
+    let output = workspace.scratch("critical-sections")?;
+    let mut sources = Vec::new();
+    for folder in FOLDERS {
+        let folder = workspace.root().join(folder);
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+            let source = entry.with_context(|| format!("cannot read {}", folder.display()))?.path();
+            if source.extension().is_some_and(|extension| extension == "c") {
+                sources.push(source);
+            }
+        }
+    }
+    sources.sort();
+    let Some(compiler) = ["cc", "gcc", "clang"].into_iter().find(|name| find(name).is_some()) else {
+        println!("SKIPPED {} C programs: there is no C compiler (apt-get install gcc libc6-dev)", sources.len());
+        return Ok(Tally { skipped: 2 * sources.len(), ..Tally::default() });
+    };
+    let mut tally = Tally::default();
+    for source in sources {
+        tally += compile_and_run(compiler, &source, staged, &output)?;
+    }
+    Ok(tally)
+}
+
+fn compile_and_run(compiler: &str, source: &PathBuf, staged: &Path, output: &Path) -> Result<Tally> {
+    let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let (binary, errors) = (output.join(&name), output.join(format!("{name}.err")));
+    let file = || File::create(&errors).with_context(|| format!("cannot create {}", errors.display()));
+    let status = Command::new(compiler)
+        .args(["-Wall", "-Wextra", "-Werror", "-O1", "-pthread"])
+        .arg("-I")
+        .arg(staged.join("include"))
+        .arg(source)
+        .arg("-o")
+        .arg(&binary)
+        .arg(staged.join("lib/liblarder_cs.so"))
+        .stderr(file()?)
+        .status()
+        .with_context(|| format!("cannot start {compiler}"))?;
+    if !status.success() {
+        println!("FAILED  {name}.c does not compile: {}", last_words(&errors));
+        return Ok(Tally { failed: 1, ..Tally::default() });
+    }
+    let mut tally = Tally::default();
+    for (tunable, how) in TUNABLES {
+        let mut command = Command::new(&binary);
+        command.env("LD_LIBRARY_PATH", staged.join("lib")).env("GLIBC_TUNABLES", tunable);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file()?);
+        match wait_limited(&mut command, LIMIT)? {
+            Some(status) if status.success() => {
+                println!("ok      {name}, {how}");
+                tally.passed += 1;
+            }
+            Some(status) => {
+                println!("FAILED  {name}, {how}: {status}; {}", last_words(&errors));
+                tally.failed += 1;
+            }
+            None => {
+                println!("FAILED  {name}, {how}: stopped after {} s", LIMIT.as_secs());
+                tally.failed += 1;
+            }
+        }
+    }
+    Ok(tally)
+}
