@@ -132,6 +132,7 @@ pub fn init(options: &Options) {
     settings::MAX_HEAP.store(options.max_heap.0, Ordering::Relaxed);
     settings::INITIAL_HEAP.store(options.initial_heap.0, Ordering::Relaxed);
     settings::MARKERS.store(options.markers.unwrap_or(0), Ordering::Relaxed);
+    larder_trace::window::limit(options.widest_scan);
     settings::COLLECT_EVERY.store(options.collect_every.unwrap_or(0), Ordering::Relaxed);
     crate::cycle::set_budget(crate::cycle::budget(Bytes(0)));
     match HEAP.labs.set_up(cpus::possible()) {

@@ -1,5 +1,6 @@
 //! What a door may choose before the heap exists.
 
+pub use larder_trace::window::Form;
 use larder_units::Bytes;
 
 /// Choices at initialisation.
@@ -20,6 +21,8 @@ pub struct Options {
     pub suspend_signal: i32,
     /// Stress: a cycle at every n-th refill.
     pub collect_every: Option<u64>,
+    /// The widest vector instructions that markers may use.
+    pub widest_scan: Form,
 }
 
 impl Default for Options {
@@ -32,6 +35,7 @@ impl Default for Options {
             markers: None,
             suspend_signal: libc::SIGPWR,
             collect_every: None,
+            widest_scan: Form::Avx512,
         }
     }
 }
