@@ -5,6 +5,8 @@
 //! - [`atomic`]: atomics that loom can replace; all protocols of this crate use them, and have models.
 //! - [`lock`]: a mutex of four bytes.
 //! - [`parker`]: one word to sleep on.
+//! - [`spin`], [`ticks`]: how long to look before sleeping, in time.
+//! - [`mutex`]: the mutex for other programs, which restricts how many threads circulate over it.
 //! - [`worklist`]: the public part of a marker's work list, from which other markers steal.
 //! - [`termination`]: how markers agree that nothing is left to mark, without a shared counter.
 //! - [`asymmetric`]: a fence whose frequent half is free.
@@ -53,15 +55,19 @@ pub mod atomic;
 pub mod gate;
 pub mod intake;
 pub mod lock;
+pub mod mutex;
 pub mod parker;
+pub mod spin;
 pub mod step;
 pub mod termination;
+pub mod ticks;
 pub mod worklist;
 
 #[cfg(not(loom))]
 mod errno;
 mod futex;
 mod line;
+mod waiter;
 
 #[cfg(loom)]
 #[doc(hidden)]
