@@ -52,11 +52,15 @@ macro_rules! const_unless_loom {
 
 pub mod asymmetric;
 pub mod atomic;
+pub mod fair;
 pub mod gate;
 pub mod intake;
 pub mod lock;
 pub mod mutex;
 pub mod parker;
+pub mod reciprocating;
+pub mod restrict;
+pub mod sched;
 pub mod spin;
 pub mod step;
 pub mod termination;

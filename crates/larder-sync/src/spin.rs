@@ -21,7 +21,7 @@
 //! that may take longer than a sleep and wake, or without something to sleep on afterwards. **Cost:** a look costs one `pause`
 //! and one read of the time-stamp counter.
 
-use crate::atomic::spin_loop;
+use crate::atomic::{Ordering, spin_loop};
 use crate::ticks;
 
 /// What a sleep and a wake through the kernel cost together, about: half a futex round trip between two threads, with
@@ -85,4 +85,31 @@ impl Patience {
         self.last = now;
         apart < self.lost_cpu && (self.until.wrapping_sub(now) as i64) > 0
     }
+}
+
+/// Waits until a thread that has announced itself has stored its address here: a few instructions, unless it lost its
+/// processor just there. Then this thread gives its own away, because there is nothing to sleep on yet.
+pub(crate) fn await_link<T>(link: &crate::atomic::AtomicPtr<T>, order: Ordering) -> core::ptr::NonNull<T> {
+    let mut patience = Patience::for_nanos(SLEEP_AND_WAKE_NS);
+    loop {
+        if let Some(linked) = core::ptr::NonNull::new(link.load(order)) {
+            return linked;
+        }
+        if !patience.spin() {
+            give_way();
+        }
+    }
+}
+
+/// Lets another thread have the processor.
+#[cfg(not(loom))]
+pub(crate) fn give_way() {
+    // SAFETY: always allowed, and it cannot fail on Linux.
+    unsafe { libc::sched_yield() };
+}
+
+/// Lets another thread run.
+#[cfg(loom)]
+pub(crate) fn give_way() {
+    loom::thread::yield_now();
 }

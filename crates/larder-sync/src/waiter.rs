@@ -18,7 +18,7 @@
 
 use crate::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::futex::Word;
-use crate::spin::Patience;
+use crate::spin::{Patience, give_way};
 use crate::step;
 use core::ptr::{self, NonNull};
 
@@ -47,8 +47,15 @@ impl Cell {
     }
 
     /// Waits for the message: looks while there is patience, then sleeps.
-    pub(crate) fn wait(&self, mut patience: Patience) -> u32 {
+    pub(crate) fn wait(&self, patience: Patience) -> u32 {
+        self.wait_with(patience, || ())
+    }
+
+    /// As [`Cell::wait`], with something to do at each look.
+    #[inline]
+    pub(crate) fn wait_with(&self, mut patience: Patience, mut at_each_look: impl FnMut()) -> u32 {
         loop {
+            at_each_look();
             // ORDER cell.tell: Acquire, with the exchange in `tell`. Weaker, the waiter could go on without what the teller
             // did before.
             let now = self.word.load(step::order("cell.tell: Acquire", Ordering::Acquire));
@@ -60,6 +67,34 @@ impl Cell {
             }
         }
         self.sleep()
+    }
+
+    /// As [`Cell::wait_with`], but gives the processor away again and again for `yielding_ns` before it sleeps: for a waiter
+    /// that is passed over while it does not run.
+    pub(crate) fn wait_yielding(
+        &self,
+        mut patience: Patience,
+        yielding_ns: u64,
+        mut at_each_look: impl FnMut(),
+    ) -> u32 {
+        let mut until = None;
+        loop {
+            at_each_look();
+            // ORDER cell.tell: Acquire, as in `wait_with`.
+            let now = self.word.load(step::order("cell.tell: Acquire", Ordering::Acquire));
+            if now >= MESSAGE {
+                return now;
+            }
+            if patience.spin() {
+                continue;
+            }
+            let now = crate::ticks::now();
+            let until = *until.get_or_insert_with(|| now.wrapping_add(crate::ticks::of_nanos(yielding_ns)));
+            if until.wrapping_sub(now) as i64 <= 0 {
+                return self.sleep();
+            }
+            give_way();
+        }
     }
 
     #[cold]
@@ -336,4 +371,13 @@ impl Turns {
 
     #[cfg(loom)]
     pub(crate) fn wakes(&self) {}
+}
+
+/// Where the calling thread runs. A hint: a woken thread tends to go where it ran, and the waker's processor is busy.
+pub(crate) fn current_cpu() -> u32 {
+    if cfg!(loom) {
+        return 0;
+    }
+    // SAFETY: always allowed; -1 where the kernel cannot say.
+    unsafe { libc::sched_getcpu() as u32 }
 }

@@ -65,6 +65,11 @@ macro_rules! every_mutex {
 
 every_mutex! {
     mutex: larder_sync::mutex::RawMutex;
+    restricted_mcs: larder_sync::restrict::ConcurrencyRestricted<larder_sync::fair::RawMcsLock>;
+    restricted_parking_lot: larder_sync::restrict::ConcurrencyRestricted<parking_lot::RawMutex>;
+    fair: larder_sync::fair::RawFairMutex;
+    mcs: larder_sync::fair::RawMcsLock;
+    reciprocating: larder_sync::reciprocating::RawReciprocating;
 }
 
 /// Every thread takes what it was given, whoever notifies.

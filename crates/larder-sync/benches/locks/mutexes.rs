@@ -3,6 +3,10 @@
 use std::cell::UnsafeCell;
 use std::hint::black_box;
 
+use larder_sync::fair::{FairMutex, RawMcsLock};
+use larder_sync::reciprocating::ReciprocatingMutex;
+use larder_sync::restrict::ConcurrencyRestricted;
+
 use crate::window::{self, Options, Outcome, compare, step};
 
 /// Steps in the critical section.
@@ -88,6 +92,31 @@ pub fn run(options: &Options) {
                     ("std", &|| measure::<std::sync::Mutex<()>>(threads, other, options)),
                     ("parking_lot", &|| measure::<Theirs>(threads, other, options)),
                     ("larder Mutex", &|| measure::<Ours>(threads, other, options)),
+                ],
+            );
+        }
+        if options.wants("restriction") {
+            compare(
+                "restriction: MCS, spin then park, empty non-critical section",
+                threads,
+                options,
+                &[
+                    ("MCS", &|| measure::<lock_api::Mutex<RawMcsLock, ()>>(threads, 0, options)),
+                    ("restricted MCS", &|| {
+                        measure::<lock_api::Mutex<ConcurrencyRestricted<RawMcsLock>, ()>>(threads, 0, options)
+                    }),
+                ],
+            );
+        }
+        if options.wants("fair") {
+            compare(
+                "fair: empty non-critical section",
+                threads,
+                options,
+                &[
+                    ("parking_lot FairMutex", &|| measure::<parking_lot::FairMutex<()>>(threads, 0, options)),
+                    ("larder FairMutex", &|| measure::<FairMutex<()>>(threads, 0, options)),
+                    ("larder ReciprocatingMutex", &|| measure::<ReciprocatingMutex<()>>(threads, 0, options)),
                 ],
             );
         }

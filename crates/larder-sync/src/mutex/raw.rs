@@ -3,7 +3,7 @@
 use crate::atomic::{AtomicPtr, Ordering};
 use crate::spin::Patience;
 use crate::step;
-use crate::waiter::{MESSAGE, Passive, Turn, Turns, Waiter};
+use crate::waiter::{MESSAGE, Passive, Turn, Turns, Waiter, current_cpu};
 use core::fmt;
 use core::ptr::{self, NonNull};
 
@@ -302,15 +302,6 @@ impl RawMutex {
             unsafe { Waiter::tell(waiter, COME) };
         }
     }
-}
-
-/// Where the calling thread runs. A hint: a woken thread tends to go where it ran, and the waker's processor is busy.
-fn current_cpu() -> u32 {
-    if cfg!(loom) {
-        return 0;
-    }
-    // SAFETY: always allowed; -1 where the kernel cannot say.
-    unsafe { libc::sched_getcpu() as u32 }
 }
 
 impl Default for RawMutex {
