@@ -25,29 +25,30 @@ mod kernel {
 
     /// Whether the kernel runs the heavy half for both sides.
     ///
-    /// Sync: `asymmetric.mode`: written by `init` only, before a second thread uses either half.
+    /// Sync: `asymmetric.mode`.
     static KERNEL_FENCES: AtomicBool = AtomicBool::new(false);
 
     /// Chooses how the two halves are made, and registers with the kernel.
     ///
-    /// Call it before a second thread uses either half. Calling it again is harmless, in a fork child as well. Until it
-    /// is called, both halves are full fences.
+    /// Until it is called, both halves are full fences. It may be called at any time and again, in a fork child as well:
+    /// `heavy` passes its fence before it asks for the mode, so one that still finds the old mode has made its writes
+    /// visible before any thread can take the free half.
     pub fn init() {
         let wanted = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED | libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
         let wanted = libc::c_long::from(wanted);
         let usable = membarrier(libc::MEMBARRIER_CMD_QUERY).is_ok_and(|commands| commands & wanted == wanted)
             && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED).is_ok();
-        // ORDER asymmetric.mode: Relaxed, with the loads in `light` and `heavy`; the start of the second thread orders
-        // it.
-        KERNEL_FENCES.store(usable, Ordering::Relaxed);
+        // ORDER asymmetric.mode: Release, with the load in `light`, whose thread reads after it what `heavy` wrote before it
+        // found the old mode.
+        KERNEL_FENCES.store(usable, Ordering::Release);
     }
 
     /// The frequent half: orders this thread's earlier writes before its later reads, as seen by a thread that calls
     /// [`heavy`].
     #[inline(always)]
     pub fn light() {
-        // ORDER asymmetric.mode: Relaxed, with the store in `init`, which came before this thread.
-        if KERNEL_FENCES.load(Ordering::Relaxed) {
+        // ORDER asymmetric.mode: Acquire, with the store in `init`; free on x86-64.
+        if KERNEL_FENCES.load(Ordering::Acquire) {
             // ORDER asymmetric.dekker: a compiler fence, with the membarrier in `heavy`, which brings the processor's
             // part.
             compiler_fence(Ordering::SeqCst);
@@ -59,10 +60,10 @@ mod kernel {
 
     /// The rare half: a full fence here and, between some two instructions, in every other running thread.
     pub fn heavy() {
-        // ORDER asymmetric.mode: Relaxed, with the store in `init`, which came before this thread.
+        // ORDER asymmetric.dekker: SeqCst, with the fence in `light`. Before the mode is read: see `init`.
+        fence(Ordering::SeqCst);
+        // ORDER asymmetric.mode: Relaxed, with the store in `init`; the fence above orders it.
         if !KERNEL_FENCES.load(Ordering::Relaxed) {
-            // ORDER asymmetric.dekker: SeqCst, with the fence in `light`.
-            fence(Ordering::SeqCst);
             return;
         }
         // ORDER asymmetric.dekker: the system call is a full barrier on this and on every processor that runs this

@@ -5,11 +5,17 @@
 //! - [`atomic`]: atomics that loom can replace; all protocols of this crate use them, and have models.
 //! - [`lock`]: a mutex of four bytes.
 //! - [`parker`]: one word to sleep on.
+//! - [`spin`], [`ticks`]: how long to look before sleeping, in time.
+//! - [`mutex`]: the mutex for other programs, which restricts how many threads circulate over it.
 //! - [`worklist`]: the public part of a marker's work list, from which other markers steal.
 //! - [`termination`]: how markers agree that nothing is left to mark, without a shared counter.
 //! - [`asymmetric`]: a fence whose frequent half is free.
 //! - [`gate`]: keeps threads out, and waits until those inside have left.
 //! - [`intake`]: a list to which anybody adds and from which one takes everything.
+//! - [`phase_fair`]: a reader-writer lock in alternating phases.
+//! - `clh`, `hazard` (with the feature `std`): a queue lock for threads that keep a place; hazard pointers without a fence.
+//! - `biased`, `queue` (with `std`): a reader-writer lock biased to readers; bounded queues; `fairness`: how fairly a lock was admitted to.
+//! - `clock`, [`random`]: a clock that never goes back; random numbers.
 //!
 //! Nothing here allocates, unwinds on purpose, or calls back into its caller with a lock held. Everything may run while
 //! signals arrive, and nothing changes `errno`.
@@ -50,18 +56,45 @@ macro_rules! const_unless_loom {
 
 pub mod asymmetric;
 pub mod atomic;
+#[cfg(all(feature = "std", not(loom)))]
+pub mod biased;
+#[cfg(any(feature = "std", loom))]
+pub mod clh;
+#[cfg(not(loom))]
+pub mod clock;
+pub mod fair;
+#[cfg(any(test, feature = "std"))]
+pub mod fairness;
 pub mod gate;
+#[cfg(any(feature = "std", loom))]
+pub mod hazard;
 pub mod intake;
 pub mod lock;
+pub mod mutex;
 pub mod parker;
+pub mod phase_fair;
+#[cfg(any(feature = "std", loom))]
+pub mod queue;
+pub mod random;
+pub mod reciprocating;
+pub mod restrict;
+pub mod sched;
+pub mod spin;
 pub mod step;
 pub mod termination;
+pub mod ticks;
 pub mod worklist;
+
+/// The asymmetric fence by the name that others know it by.
+pub use asymmetric as asymmetric_fence;
 
 #[cfg(not(loom))]
 mod errno;
+#[cfg(any(feature = "std", loom))]
+mod event_count;
 mod futex;
 mod line;
+mod waiter;
 
 #[cfg(loom)]
 #[doc(hidden)]

@@ -136,3 +136,108 @@ impl fmt::Debug for Event {
         f.debug_struct("Event").field("current", &self.current()).finish()
     }
 }
+
+/// A token that one thread waits for and any thread gives: park and unpark.
+///
+/// `unpark` leaves the token, `park` takes it and sleeps until it is there. One token at most: a second `unpark` before
+/// the next `park` does nothing more. What was done before an `unpark` is seen after the `park` that takes its token; an
+/// `unpark` that finds a token there has given nothing, and still what came before it is seen.
+///
+/// **When to use:** to wait for something that another thread names you for. **When not:** for several waiters
+/// ([`Event`]). **Progress and fairness:** no wake is lost; a signal does not end a park. **Cost:** one exchange each, and a system call
+/// where somebody sleeps; four bytes. **Cancellation:** a thread that is cancelled in `park` leaves the parker as if it slept.
+///
+/// The token is taken by an exchange. Taking it by a load and a store loses a wake: the store may reach memory after an
+/// `unpark` that came between, and wipe it out (the notes' "A race in LockSupport park()"; `tests/loom_parker.rs` shows it).
+///
+/// ```
+/// use larder_sync::parker::Parker;
+///
+/// static PARKER: Parker = Parker::new();
+/// let other = std::thread::spawn(|| PARKER.unpark());
+/// PARKER.park();
+/// # other.join().unwrap();
+/// ```
+pub struct Parker {
+    /// Sync: `parker.token`.
+    word: Word,
+}
+
+const EMPTY: u32 = 0;
+const PARKED: u32 = 1;
+const TOKEN: u32 = 2;
+
+impl Parker {
+    const_unless_loom! {
+        /// A parker without a token.
+        pub fn new() -> Self {
+            Self { word: Word::new(EMPTY) }
+        }
+    }
+
+    /// Takes the token; sleeps until it is there. One thread at a time may park here.
+    pub fn park(&self) {
+        self.park_until(None);
+    }
+
+    /// As [`Parker::park`], for at most `nanos` nanoseconds; says whether it took the token.
+    pub fn park_timeout(&self, nanos: u64) -> bool {
+        self.park_until(Some(Deadline::after(nanos)))
+    }
+
+    fn take(&self) -> bool {
+        // ORDER parker.token: Acquire, with the exchange in `unpark`. Weaker, the caller could miss what it waits for.
+        let order = step::order("parker.token: Acquire", Ordering::Acquire);
+        if step::kept("parker: the token is taken by an exchange") {
+            return self.word.compare_exchange(TOKEN, EMPTY, order, Ordering::Relaxed).is_ok();
+        }
+        let there = self.word.load(order) == TOKEN;
+        if there {
+            self.word.store(EMPTY, Ordering::Relaxed);
+        }
+        there
+    }
+
+    fn park_until(&self, deadline: Option<Deadline>) -> bool {
+        loop {
+            if self.take() {
+                return true;
+            }
+            // ORDER parker.token: Relaxed; it says only that this thread sleeps. It fails if the token has come.
+            if self.word.compare_exchange(EMPTY, PARKED, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                break;
+            }
+        }
+        loop {
+            let late = match deadline {
+                None => {
+                    self.word.wait(PARKED);
+                    false
+                }
+                Some(deadline) => self.word.wait_before(PARKED, deadline),
+            };
+            if self.take() {
+                return true;
+            }
+            // ORDER parker.token: Relaxed; it fails if the token has come meanwhile.
+            if late && self.word.compare_exchange(PARKED, EMPTY, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return false;
+            }
+        }
+    }
+
+    /// Leaves the token, and wakes the thread that waits for it.
+    pub fn unpark(&self) {
+        let waker = self.word.waker();
+        // ORDER parker.token: Release, with the exchange in `take`, whether or not there is a token already.
+        if self.word.swap(TOKEN, step::order("parker.token: Release", Ordering::Release)) == PARKED {
+            waker.wake(1);
+        }
+    }
+}
+
+impl Default for Parker {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -4,7 +4,7 @@
 mod model;
 
 use larder_sync::atomic::{AtomicUsize, Ordering};
-use larder_sync::parker::Event;
+use larder_sync::parker::{Event, Parker};
 use larder_sync::step;
 use loom::thread;
 use std::sync::Arc;
@@ -141,4 +141,63 @@ fn a_count_that_is_read_relaxed_hides_its_cause() {
 #[should_panic(expected = "deadlock")]
 fn a_count_that_is_written_relaxed_hides_its_cause() {
     step::without("event.happen: Release", || one_waiter_and_fills(2));
+}
+
+/// A token is there already when the thread that waits for a word begins; the word comes with a second unpark.
+fn a_word_and_a_stale_token() {
+    model::explore(4, || {
+        let shared = Arc::new((Parker::new(), AtomicUsize::new(0)));
+        shared.0.unpark();
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                // ORDER parker.token: Relaxed; the unpark publishes it.
+                shared.1.store(1, Ordering::Relaxed);
+                shared.0.unpark();
+            })
+        };
+        // ORDER parker.token: Relaxed; the park acquires it.
+        while shared.1.load(Ordering::Relaxed) == 0 {
+            shared.0.park();
+        }
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn a_token_is_not_lost() {
+    a_word_and_a_stale_token();
+}
+
+/// The race of the notes, "A race in LockSupport park() arising from weak memory models".
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_token_that_is_taken_by_a_store_wipes_out_the_next_one() {
+    step::without("parker: the token is taken by an exchange", a_word_and_a_stale_token);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_token_that_is_taken_relaxed_hides_its_cause() {
+    step::without("parker.token: Acquire", a_word_and_a_stale_token);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_token_that_is_left_relaxed_hides_its_cause() {
+    step::without("parker.token: Release", a_word_and_a_stale_token);
+}
+
+#[test]
+fn a_park_with_a_limit_takes_the_token_or_leaves_it() {
+    model::explore(3, || {
+        let parker = Arc::new(Parker::new());
+        let other = {
+            let parker = parker.clone();
+            thread::spawn(move || parker.unpark())
+        };
+        let took = parker.park_timeout(1);
+        other.join().unwrap();
+        assert_ne!(took, parker.park_timeout(1), "one token was left, and taken once");
+    });
 }

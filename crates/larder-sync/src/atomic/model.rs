@@ -80,6 +80,8 @@ macro_rules! integer {
                 fetch_add(value: $value, order: Ordering) -> $value;
                 fetch_sub(value: $value, order: Ordering) -> $value;
                 fetch_or(value: $value, order: Ordering) -> $value;
+                fetch_and(value: $value, order: Ordering) -> $value;
+                fetch_max(value: $value, order: Ordering) -> $value;
             }
 
             /// Reads the value without an access that loom would take for one of the protocol.
@@ -129,5 +131,7 @@ impl<T> AtomicPtr<T> {
         load(order: Ordering) -> *mut T;
         store(value: *mut T, order: Ordering) -> ();
         swap(value: *mut T, order: Ordering) -> *mut T;
+        compare_exchange(old: *mut T, new: *mut T, yes: Ordering, no: Ordering) -> Result<*mut T, *mut T>;
+        compare_exchange_weak(old: *mut T, new: *mut T, yes: Ordering, no: Ordering) -> Result<*mut T, *mut T>;
     }
 }

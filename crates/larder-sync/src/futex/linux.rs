@@ -88,13 +88,30 @@ impl Word {
     /// The memory may have been given back by a thread that saw the value stored before this call; the kernel then
     /// finds nobody, or wakes a stranger, who looks at his word again.
     pub(crate) fn wake(&self, sleepers: u32) {
+        self.waker().wake(sleepers);
+    }
+
+    /// What wakes sleepers on this word even when the word itself may be gone: made before the store that lets its
+    /// owner go.
+    #[inline]
+    pub(crate) fn waker(&self) -> Waker {
+        Waker(self.value.as_ptr())
+    }
+}
+
+/// Wakes sleepers on a word that may be gone.
+pub(crate) struct Waker(*mut u32);
+
+impl Waker {
+    /// As [`Word::wake`].
+    pub(crate) fn wake(self, sleepers: u32) {
         // An error would mean that the memory is gone, and with it whoever could have slept there.
         let _ = keep_errno(|| {
             // SAFETY: FUTEX_WAKE uses the address as a key and does not touch the memory.
             unsafe {
                 libc::syscall(
                     libc::SYS_futex,
-                    self.value.as_ptr(),
+                    self.0,
                     libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
                     sleepers.min(i32::MAX as u32),
                 )

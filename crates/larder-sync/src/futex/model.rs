@@ -79,10 +79,25 @@ impl Word {
 
     /// Wakes at most `sleepers` of those that sleep on this word, longest first.
     pub(crate) fn wake(&self, sleepers: u32) {
+        self.waker().wake(sleepers);
+    }
+
+    /// What wakes sleepers on this word even when the word itself is gone.
+    pub(crate) fn waker(&self) -> Waker {
+        Waker(self.queue.clone())
+    }
+}
+
+/// Wakes sleepers on a word that may be gone.
+pub(crate) struct Waker(Queue);
+
+impl Waker {
+    /// As [`Word::wake`].
+    pub(crate) fn wake(self, sleepers: u32) {
         if std::thread::panicking() {
             return;
         }
-        let mut queue = self.queue.lock().expect(POISON);
+        let mut queue = self.0.lock().expect(POISON);
         for _ in 0..sleepers {
             let Some(bed) = queue.pop_front() else { break };
             bed.notify_one();

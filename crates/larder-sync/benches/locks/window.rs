@@ -1,0 +1,164 @@
+//! A window of fixed time in which threads count what they do.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+pub struct Options {
+    pub rounds: usize,
+    pub window: Duration,
+    pub threads: Vec<usize>,
+    pub only: Vec<String>,
+}
+
+impl Options {
+    pub fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| name.contains(only.as_str()))
+    }
+}
+
+/// What one window gave.
+pub struct Outcome {
+    /// Operations of each thread inside the window.
+    pub counts: Vec<u64>,
+    pub wall: Duration,
+    pub cpu: Duration,
+}
+
+impl Outcome {
+    pub fn per_second(&self) -> f64 {
+        self.counts.iter().sum::<u64>() as f64 / self.wall.as_secs_f64()
+    }
+
+    pub fn per_cpu_second(&self) -> f64 {
+        self.counts.iter().sum::<u64>() as f64 / self.cpu.as_secs_f64().max(1e-9)
+    }
+
+    pub fn jain(&self) -> f64 {
+        let sum: f64 = self.counts.iter().map(|&count| count as f64).sum();
+        let squares: f64 = self.counts.iter().map(|&count| (count as f64).powi(2)).sum();
+        if squares == 0.0 { 1.0 } else { sum * sum / (self.counts.len() as f64 * squares) }
+    }
+}
+
+const WAITING: u32 = 0;
+const RUNNING: u32 = 1;
+const OVER: u32 = 2;
+
+/// Runs `threads` threads that each call `operation(thread, seed)` again and again; `drain` is called once they are to
+/// stop, and again until they have, for those that wait for one another.
+pub fn run(threads: usize, window: Duration, operation: &(dyn Fn(usize, &mut u64) -> bool + Sync)) -> Outcome {
+    let phase = AtomicU32::new(WAITING);
+    let ready = AtomicUsize::new(0);
+    let counts: Vec<Slot> = (0..threads).map(|_| Slot::default()).collect();
+    let mut outcome = None;
+    thread::scope(|scope| {
+        for (thread, slot) in counts.iter().enumerate() {
+            let (phase, ready) = (&phase, &ready);
+            scope.spawn(move || {
+                let mut seed = 0x9e37_79b9_7f4a_7c15 ^ ((thread as u64 + 1) << 17);
+                ready.fetch_add(1, Ordering::Relaxed);
+                while phase.load(Ordering::Acquire) == WAITING {
+                    thread::yield_now();
+                }
+                let mut count = 0;
+                while phase.load(Ordering::Relaxed) == RUNNING {
+                    if operation(thread, &mut seed) {
+                        count += 1;
+                        slot.0.store(count, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        while ready.load(Ordering::Relaxed) < threads {
+            thread::yield_now();
+        }
+        let cpu = cpu_time();
+        let start = Instant::now();
+        phase.store(RUNNING, Ordering::Release);
+        thread::sleep(window);
+        let counts: Vec<u64> = counts.iter().map(|slot| slot.0.load(Ordering::Relaxed)).collect();
+        let wall = start.elapsed();
+        outcome = Some(Outcome { counts, wall, cpu: cpu_time() - cpu });
+        phase.store(OVER, Ordering::Release);
+    });
+    outcome.expect("the scope has run")
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Slot(AtomicU64);
+
+/// The process's processor time.
+pub fn cpu_time() -> Duration {
+    // SAFETY: all zeroes is a valid `rusage`, and the call fills it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage
+    };
+    let of = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    of(usage.ru_utime) + of(usage.ru_stime)
+}
+
+/// One step of Marsaglia's xor-shift: the work of sections.
+#[inline]
+pub fn step(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
+
+/// Median, lowest, highest.
+pub fn spread(mut values: Vec<f64>) -> (f64, f64, f64) {
+    values.sort_by(f64::total_cmp);
+    (values[values.len() / 2], values[0], values[values.len() - 1])
+}
+
+/// What confounds: printed once, above all tables.
+pub fn preamble(options: &Options) {
+    let read =
+        |path: &str| fs::read_to_string(path).map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned());
+    let cpu = read("/proc/cpuinfo");
+    let model = cpu
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .unwrap_or("unknown")
+        .trim_start_matches(['\t', ':', ' ']);
+    println!(
+        "# {model}, {} CPUs, kernel {}, load {}, governor {}, {} rounds of {:.1} s, interleaved",
+        thread::available_parallelism().map_or(0, usize::from),
+        read("/proc/sys/kernel/osrelease"),
+        read("/proc/loadavg").split(' ').next().unwrap_or(""),
+        read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        options.rounds,
+        options.window.as_secs_f64(),
+    );
+}
+
+/// Runs every candidate in each round, and prints a row for each.
+pub fn compare(title: &str, threads: usize, options: &Options, candidates: &[(&str, &dyn Fn() -> Outcome)]) {
+    let mut rounds: Vec<Vec<Outcome>> = candidates.iter().map(|_| Vec::new()).collect();
+    for round in 0..options.rounds {
+        // Every other round backwards, so that nobody always runs behind the same neighbour.
+        for position in 0..candidates.len() {
+            let index = if round % 2 == 0 { position } else { candidates.len() - 1 - position };
+            rounds[index].push(candidates[index].1());
+        }
+    }
+    println!("\n## {title}, {threads} threads");
+    println!("| lock | Mops/s | range | Mops per CPU-s | Jain | ratio to the first |");
+    println!("|---|---|---|---|---|---|");
+    let first = spread(rounds[0].iter().map(Outcome::per_cpu_second).collect()).0;
+    for ((name, _), outcomes) in candidates.iter().zip(&rounds) {
+        let (median, low, high) = spread(outcomes.iter().map(|outcome| outcome.per_second() / 1e6).collect());
+        let per_cpu = spread(outcomes.iter().map(Outcome::per_cpu_second).collect()).0;
+        let jain = spread(outcomes.iter().map(Outcome::jain).collect()).0;
+        println!(
+            "| {name} | {median:.3} | {low:.3}-{high:.3} | {:.3} | {jain:.3} | {:.2} |",
+            per_cpu / 1e6,
+            per_cpu / first
+        );
+    }
+}

@@ -1,0 +1,352 @@
+//! The lock without its data: the word, and what is done with it. The module's page has the steps and the proof.
+
+use crate::atomic::{AtomicPtr, Ordering};
+use crate::spin::Patience;
+use crate::step;
+use crate::waiter::{MESSAGE, Passive, Turn, Turns, Waiter, current_cpu};
+use core::fmt;
+use core::ptr::{self, NonNull};
+
+const LOCKED: usize = 1;
+const HEIR: usize = 2;
+const WOKEN: usize = 4;
+const PASSIVE: usize = 8;
+const FLAGS: usize = LOCKED | HEIR | WOKEN | PASSIVE;
+const _: () = assert!(align_of::<Waiter>() > FLAGS);
+
+/// The waiter is out of the list and goes for the lock.
+const COME: u32 = MESSAGE;
+/// The waiter holds the lock.
+const OWN: u32 = MESSAGE + 1;
+
+/// How long an heir looks before it sleeps.
+const HEIR_NS: u64 = 2 * crate::spin::SLEEP_AND_WAKE_NS;
+/// Pauses between two looks of an heir, at most. Its looks take the line from a holder that comes back at once.
+const HEIR_PAUSES: u32 = 16;
+
+/// A mutex without data; see the [module](super).
+pub struct RawMutex {
+    /// Flags, and the waiter that came last. Sync: `mutex.hold`, `mutex.push`.
+    word: AtomicPtr<Waiter>,
+    /// Sync: this lock.
+    passive: Passive,
+    /// Sync: this lock.
+    turns: Turns,
+}
+
+// SAFETY: waiters are reached only while their threads wait, in the way that the module's page describes.
+unsafe impl Send for RawMutex {}
+// SAFETY: as above.
+unsafe impl Sync for RawMutex {}
+
+fn flags(word: *mut Waiter) -> usize {
+    word.addr() & FLAGS
+}
+
+fn chain(word: *mut Waiter) -> *mut Waiter {
+    word.map_addr(|bits| bits & !FLAGS)
+}
+
+fn with(word: *mut Waiter, set: usize, clear: usize) -> *mut Waiter {
+    word.map_addr(|bits| (bits & !clear) | set)
+}
+
+impl RawMutex {
+    const_unless_loom! {
+        /// A free lock.
+        pub fn new() -> Self {
+            Self { word: AtomicPtr::new(ptr::null_mut()), passive: Passive::new(), turns: Turns::new() }
+        }
+    }
+
+    /// Takes the lock; waits while another thread holds it.
+    #[inline]
+    pub fn lock(&self) {
+        // ORDER mutex.hold: Acquire, with the compare-and-swaps of `unlock`. Weaker, this critical section could miss what
+        // the last one wrote.
+        let order = step::order("mutex.hold: Acquire", Ordering::Acquire);
+        let locked = ptr::without_provenance_mut(LOCKED);
+        if self.word.compare_exchange(ptr::null_mut(), locked, order, Ordering::Relaxed).is_err() {
+            self.lock_slow();
+        }
+    }
+
+    /// Takes the lock if it is free; says whether it did.
+    #[inline]
+    pub fn try_lock(&self) -> bool {
+        // ORDER mutex.hold: Relaxed; the compare-and-swap decides.
+        let mut word = self.word.load(Ordering::Relaxed);
+        while flags(word) & LOCKED == 0 {
+            // ORDER mutex.hold: Acquire, as in `lock`.
+            let order = step::order("mutex.hold: Acquire", Ordering::Acquire);
+            match self.word.compare_exchange_weak(word, with(word, LOCKED, 0), order, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// Whether somebody held the lock a moment ago. It orders nothing.
+    pub fn is_locked(&self) -> bool {
+        // ORDER mutex.hold: Relaxed; a snapshot that guards no data.
+        flags(self.word.load(Ordering::Relaxed)) & LOCKED != 0
+    }
+
+    #[cold]
+    fn lock_slow(&self) {
+        let waiter = Waiter::new();
+        let mut heir = false;
+        // Woken, and not yet made a step of its own.
+        let mut woken = false;
+        let mut patience = Patience::for_nanos(HEIR_NS);
+        let mut pauses = 1;
+        // ORDER mutex.hold: Relaxed, here and in the loop; a compare-and-swap decides.
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            // What this thread's next step clears: what stood for it alone, or for it and others that were woken.
+            let mine =
+                if heir && step::kept("mutex: the heir resigns") { HEIR } else { 0 } | if woken { WOKEN } else { 0 };
+            if flags(word) & LOCKED == 0 {
+                // ORDER mutex.hold: Acquire, as in `lock`.
+                let order = step::order("mutex.hold: Acquire", Ordering::Acquire);
+                match self.word.compare_exchange_weak(word, with(word, LOCKED, mine), order, Ordering::Relaxed) {
+                    Ok(_) => return,
+                    Err(now) => word = now,
+                }
+                continue;
+            }
+            if !heir && flags(word) & HEIR == 0 {
+                // ORDER mutex.hold: Relaxed; the bit stands for nothing but itself.
+                match self.word.compare_exchange_weak(
+                    word,
+                    with(word, HEIR, mine),
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => (heir, woken) = (true, false),
+                    Err(now) => {
+                        word = now;
+                        continue;
+                    }
+                }
+            }
+            if heir && patience.spin_for(pauses) {
+                pauses = (pauses * 2).min(HEIR_PAUSES);
+                // ORDER mutex.hold: Relaxed; see above.
+                word = self.word.load(Ordering::Relaxed);
+                continue;
+            }
+            if !self.push(&waiter, word, mine) {
+                // ORDER mutex.hold: Relaxed; see above.
+                word = self.word.load(Ordering::Relaxed);
+                continue;
+            }
+            if waiter.cell.wait(Patience::none()) == OWN {
+                return;
+            }
+            waiter.cell.reset();
+            (heir, woken) = (false, true);
+            patience = Patience::for_nanos(HEIR_NS);
+            pauses = 1;
+            // ORDER mutex.hold: Relaxed; see above.
+            word = self.word.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Puts the waiter on the chain if the word still is `word`, in which LOCKED is set.
+    fn push(&self, waiter: &Waiter, word: *mut Waiter, mine: usize) -> bool {
+        // ORDER mutex.push: Relaxed; the compare-and-swap publishes it.
+        waiter.next.store(chain(word), Ordering::Relaxed);
+        waiter.cpu.store(current_cpu(), Ordering::Relaxed);
+        let me = ptr::from_ref(waiter).cast_mut().map_addr(|bits| bits | (flags(word) & !mine));
+        // ORDER mutex.push: Release, with the exchange in `take_over`. Weaker, the holder could read an old `next`.
+        let order = step::order("mutex.push: Release", Ordering::Release);
+        self.word.compare_exchange(word, me, order, Ordering::Relaxed).is_ok()
+    }
+
+    /// Releases the lock.
+    ///
+    /// # Safety
+    /// The calling thread holds the lock, or has been given it by the thread that does.
+    #[inline]
+    pub unsafe fn unlock(&self) {
+        // ORDER mutex.hold: Release, with the compare-and-swaps that set LOCKED. Weaker, the next critical section could
+        // miss what this one wrote.
+        let order = step::order("mutex.hold: Release", Ordering::Release);
+        let locked = ptr::without_provenance_mut(LOCKED);
+        if self.word.compare_exchange(locked, ptr::null_mut(), order, Ordering::Relaxed).is_err() {
+            // SAFETY: the caller's promise.
+            unsafe { self.unlock_slow() };
+        }
+    }
+
+    /// # Safety
+    /// As for [`RawMutex::unlock`].
+    #[cold]
+    unsafe fn unlock_slow(&self) {
+        // ORDER mutex.hold: Relaxed; a compare-and-swap decides.
+        let mut word = self.word.load(Ordering::Relaxed);
+        let waiters = !chain(word).is_null() || flags(word) & PASSIVE != 0;
+        let mut late = false;
+        if waiters {
+            match self.turns.look() {
+                Turn::No => {}
+                Turn::Wake => late = true,
+                Turn::HandOver => {
+                    // SAFETY: this thread holds the lock.
+                    if let Some(eldest) = unsafe { self.eldest() } {
+                        // SAFETY: out of the list, and waiting.
+                        unsafe { Waiter::tell(eldest, OWN) };
+                        return;
+                    }
+                    // ORDER mutex.hold: Relaxed; see above.
+                    word = self.word.load(Ordering::Relaxed);
+                }
+            }
+        }
+        loop {
+            let waiters = !chain(word).is_null() || flags(word) & PASSIVE != 0;
+            let nobody_comes = flags(word) & HEIR == 0 && (flags(word) & WOKEN == 0 || late);
+            if waiters && nobody_comes && step::kept("mutex: the wake") {
+                // SAFETY: this thread holds the lock.
+                unsafe { self.release_and_wake() };
+                return;
+            }
+            // ORDER mutex.hold: Release, as in `unlock`.
+            let order = step::order("mutex.hold: Release", Ordering::Release);
+            match self.word.compare_exchange_weak(word, with(word, 0, LOCKED), order, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Takes the chain over into the list.
+    ///
+    /// # Safety
+    /// The caller holds the lock.
+    unsafe fn take_over(&self) {
+        // ORDER mutex.push: Relaxed; the compare-and-swap decides.
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let Some(newest) = NonNull::new(chain(word)) else { return };
+            let rest = ptr::without_provenance_mut(flags(word) | PASSIVE);
+            // ORDER mutex.push: Acquire, with the compare-and-swap in `push`, of which each continues the release
+            // sequence of those before it. Weaker, `next` could be an old one.
+            let order = step::order("mutex.push: Acquire", Ordering::Acquire);
+            match self.word.compare_exchange_weak(word, rest, order, Ordering::Relaxed) {
+                Ok(_) => {
+                    // SAFETY: the chain is out of the word, its waiters wait, and the caller holds the lock.
+                    unsafe { self.passive.prepend_chain(newest) };
+                    return;
+                }
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Takes out who has waited longest.
+    ///
+    /// # Safety
+    /// The caller holds the lock.
+    unsafe fn eldest(&self) -> Option<NonNull<Waiter>> {
+        // SAFETY: the caller's promise, for both.
+        unsafe {
+            self.take_over();
+            self.passive.pop_eldest()
+        }
+    }
+
+    /// Clears LOCKED, and wakes a new waiter unless somebody looks by now.
+    ///
+    /// # Safety
+    /// The caller holds the lock.
+    unsafe fn release_and_wake(&self) {
+        let cpu = current_cpu();
+        // SAFETY: the caller's promise, for both.
+        let take = || unsafe {
+            self.take_over();
+            self.passive.pop_new(cpu)
+        };
+        let mut chosen = take();
+        self.turns.wakes();
+        // ORDER mutex.hold: Relaxed; the compare-and-swap decides.
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            if flags(word) & HEIR != 0
+                && let Some(waiter) = chosen.take()
+            {
+                // SAFETY: the caller's promise; `waiter` is out of the list, and waits.
+                unsafe { self.passive.push_newest(waiter) };
+            }
+            if chosen.is_none() && flags(word) & (HEIR | WOKEN) == 0 && !chain(word).is_null() {
+                // Whoever looked has gone to sleep meanwhile.
+                chosen = take();
+                // ORDER mutex.hold: Relaxed; see above.
+                word = self.word.load(Ordering::Relaxed);
+                continue;
+            }
+            let passive = if self.passive.is_empty() { 0 } else { PASSIVE };
+            let comes = if chosen.is_some() { WOKEN } else { 0 };
+            // ORDER mutex.hold: Release, as in `unlock`.
+            let order = step::order("mutex.hold: Release", Ordering::Release);
+            let free = with(word, passive | comes, (LOCKED | PASSIVE) & !passive);
+            match self.word.compare_exchange_weak(word, free, order, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+        if let Some(waiter) = chosen {
+            // SAFETY: out of the list, and waiting. The lock may be gone from here on; the waiter is not.
+            unsafe { Waiter::tell(waiter, COME) };
+        }
+    }
+}
+
+impl Default for RawMutex {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for RawMutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawMutex").field("is_locked", &self.is_locked()).finish()
+    }
+}
+
+// SAFETY: LOCKED is set by one thread at a time, and cleared or handed over by the one that holds the lock.
+#[cfg(feature = "std")]
+unsafe impl lock_api::RawMutex for RawMutex {
+    #[cfg(not(loom))]
+    #[allow(clippy::declare_interior_mutable_const, reason = "the interface asks for it")]
+    const INIT: Self = Self::new();
+    #[cfg(loom)]
+    const INIT: Self = panic!("a model makes its locks by `new`");
+
+    type GuardMarker = lock_api::GuardSend;
+
+    #[inline]
+    fn lock(&self) {
+        Self::lock(self);
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        Self::try_lock(self)
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { Self::unlock(self) };
+    }
+
+    fn is_locked(&self) -> bool {
+        Self::is_locked(self)
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<RawMutex>() == 48);

@@ -1,0 +1,208 @@
+//! The second form: claims by compare-and-swap, and forms that do not wait.
+
+use super::{patience, std};
+use crate::asymmetric;
+use crate::atomic::{AtomicUsize, Ordering};
+use crate::event_count::EventCount;
+use crate::line::Line;
+use crate::step;
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::mem::MaybeUninit;
+use std::boxed::Box;
+
+struct Slot<T> {
+    /// Ticket of the put that may use it, or one more for the take. Sync: `queue.slot`.
+    turn: AtomicUsize,
+    /// Sync: `queue.slot`.
+    value: UnsafeCell<MaybeUninit<T>>,
+}
+
+/// Why a value was not put; it comes back.
+#[derive(Debug, PartialEq, Eq)]
+pub enum PutError<T> {
+    /// The queue was full at some moment of the call.
+    Full(T),
+    /// The slot's last value is being taken by a thread that has not finished.
+    Busy(T),
+}
+
+/// Why no value was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeError {
+    /// The queue was empty at some moment of the call.
+    Empty,
+    /// The next value is being put by a thread that has not finished; later values may be there.
+    Busy,
+}
+
+/// A bounded queue for many producers and consumers, with forms that wait and forms that do not. See the
+/// [module](super).
+///
+/// ```
+/// use larder_sync::queue::{BoundedQueue, TakeError};
+///
+/// let queue = BoundedQueue::with_capacity(4);
+/// queue.put("first");
+/// assert_eq!(queue.take(), "first");
+/// assert_eq!(queue.try_take(), Err(TakeError::Empty));
+/// ```
+pub struct BoundedQueue<T> {
+    slots: Box<[Slot<T>]>,
+    mask: usize,
+    /// Sync: `queue.claim`.
+    puts: Line<AtomicUsize>,
+    /// Sync: `queue.claim`.
+    takes: Line<AtomicUsize>,
+    not_empty: Line<EventCount>,
+    not_full: Line<EventCount>,
+}
+
+// SAFETY: a slot's value belongs to whoever has claimed its turn, one thread at a time; values move between threads.
+unsafe impl<T: Send> Send for BoundedQueue<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for BoundedQueue<T> {}
+
+impl<T> BoundedQueue<T> {
+    /// A queue of at least this many slots: the next power of two, and at least 2, because a turn must tell a full slot
+    /// from the next round.
+    pub fn with_capacity(capacity: usize) -> Self {
+        asymmetric::init();
+        let capacity = capacity.max(2).next_power_of_two();
+        let slots = (0..capacity)
+            .map(|turn| Slot { turn: AtomicUsize::new(turn), value: UnsafeCell::new(MaybeUninit::uninit()) })
+            .collect();
+        Self {
+            slots,
+            mask: capacity - 1,
+            puts: Line(AtomicUsize::new(0)),
+            takes: Line(AtomicUsize::new(0)),
+            not_empty: Line(EventCount::new()),
+            not_full: Line(EventCount::new()),
+        }
+    }
+
+    /// How many values it holds at most.
+    pub fn capacity(&self) -> usize {
+        self.mask + 1
+    }
+
+    /// Puts a value if there is room.
+    ///
+    /// # Errors
+    /// [`PutError`] with the value.
+    pub fn try_put(&self, value: T) -> Result<(), PutError<T>> {
+        // ORDER queue.claim: Relaxed, here and below; the slot's turn orders what is handed over.
+        let mut ticket = self.puts.load(Ordering::Relaxed);
+        loop {
+            let slot = &self.slots[ticket & self.mask];
+            // ORDER queue.slot: Acquire, with the store in `try_take`. Weaker, this write could overtake its read.
+            let turn = slot.turn.load(step::order("queue.slot: Acquire", Ordering::Acquire));
+            match turn.wrapping_sub(ticket) as isize {
+                0 => match self.puts.compare_exchange_weak(
+                    ticket,
+                    ticket.wrapping_add(1),
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => {
+                        // SAFETY: this thread has claimed the turn, so the value is its own.
+                        unsafe { (*slot.value.get()).write(value) };
+                        // ORDER queue.slot: Release, with the load in `try_take`.
+                        slot.turn.store(ticket.wrapping_add(1), step::order("queue.slot: Release", Ordering::Release));
+                        self.not_empty.notify(1);
+                        return Ok(());
+                    }
+                    Err(now) => ticket = now,
+                },
+                behind if behind < 0 => {
+                    let takes = self.takes.load(Ordering::Relaxed);
+                    let now = self.puts.load(Ordering::Relaxed);
+                    if now == ticket {
+                        let full = takes == ticket.wrapping_sub(self.capacity());
+                        return Err(if full { PutError::Full(value) } else { PutError::Busy(value) });
+                    }
+                    ticket = now;
+                }
+                _ => ticket = self.puts.load(Ordering::Relaxed),
+            }
+        }
+    }
+
+    /// Takes the next value if it is there.
+    ///
+    /// # Errors
+    /// [`TakeError`].
+    pub fn try_take(&self) -> Result<T, TakeError> {
+        // ORDER queue.claim: Relaxed, as in `try_put`.
+        let mut ticket = self.takes.load(Ordering::Relaxed);
+        loop {
+            let slot = &self.slots[ticket & self.mask];
+            // ORDER queue.slot: Acquire, with the store in `try_put`. Weaker, this read could see the old value.
+            let turn = slot.turn.load(step::order("queue.slot: Acquire", Ordering::Acquire));
+            match turn.wrapping_sub(ticket.wrapping_add(1)) as isize {
+                0 => {
+                    let next = ticket.wrapping_add(1);
+                    match self.takes.compare_exchange_weak(ticket, next, Ordering::Relaxed, Ordering::Relaxed) {
+                        Ok(_) => {
+                            // SAFETY: this thread has claimed the turn, and the slot is full.
+                            let value = unsafe { (*slot.value.get()).assume_init_read() };
+                            let free = ticket.wrapping_add(self.capacity());
+                            // ORDER queue.slot: Release, with the load in `try_put`.
+                            slot.turn.store(free, step::order("queue.slot: Release", Ordering::Release));
+                            self.not_full.notify(1);
+                            return Ok(value);
+                        }
+                        Err(now) => ticket = now,
+                    }
+                }
+                behind if behind < 0 => {
+                    // The puts first: if nobody had claimed this slot at that moment, and this thread's cursor is still the
+                    // current one afterwards, then the queue was empty at that moment.
+                    let puts = self.puts.load(Ordering::Relaxed);
+                    let now = self.takes.load(Ordering::Relaxed);
+                    if now == ticket {
+                        let empty = puts == ticket || !step::kept("queue: busy is not empty");
+                        return Err(if empty { TakeError::Empty } else { TakeError::Busy });
+                    }
+                    ticket = now;
+                }
+                _ => ticket = self.takes.load(Ordering::Relaxed),
+            }
+        }
+    }
+
+    /// Puts a value; waits while the queue is full.
+    pub fn put(&self, value: T) {
+        let mut value = Some(value);
+        self.not_full.wait_for(patience(), || {
+            let result = self.try_put(value.take()?);
+            match result {
+                Ok(()) => Some(()),
+                Err(PutError::Full(back) | PutError::Busy(back)) => {
+                    value = Some(back);
+                    None
+                }
+            }
+        });
+    }
+
+    /// Takes the next value; waits while the queue is empty.
+    pub fn take(&self) -> T {
+        self.not_empty.wait_for(patience(), || self.try_take().ok())
+    }
+}
+
+impl<T> Drop for BoundedQueue<T> {
+    fn drop(&mut self) {
+        while let Ok(value) = self.try_take() {
+            drop(value);
+        }
+    }
+}
+
+impl<T> fmt::Debug for BoundedQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoundedQueue").field("capacity", &self.capacity()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,124 @@
+//! The public locks under storms: 256 threads on whatever processors there are, delayed at random.
+#![cfg(not(loom))]
+
+mod storm;
+
+use larder_sync::mutex::{Condvar, Mutex};
+use lock_api::RawMutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+const THREADS: usize = 256;
+const ROUNDS: usize = 200;
+
+/// Two words that are equal outside of critical sections, deliberately not atomic.
+#[derive(Default)]
+struct Pair(u64, u64);
+
+fn pairs_stay_equal<R: RawMutex + Send + Sync>() {
+    let pair = lock_api::Mutex::<R, Pair>::new(Pair::default());
+    let tries = AtomicUsize::new(0);
+    storm::rages(THREADS, |thread| {
+        for round in 0..ROUNDS {
+            let tried = ((thread + round) % 5 == 0).then(|| pair.try_lock()).flatten();
+            if tried.is_some() {
+                // ORDER test.count: Relaxed; the join of the threads orders it before its reader.
+                tries.fetch_add(1, Ordering::Relaxed);
+            }
+            let mut guard = tried.unwrap_or_else(|| pair.lock());
+            assert_eq!(guard.0, guard.1, "two threads were inside");
+            guard.0 += 1;
+            if round % 32 == 0 {
+                std::thread::yield_now();
+            }
+            guard.1 += 1;
+        }
+    });
+    let guard = pair.lock();
+    assert_eq!((guard.0, guard.1), ((THREADS * ROUNDS) as u64, (THREADS * ROUNDS) as u64));
+}
+
+fn a_failed_try_leaves_it_held<R: RawMutex + Send + Sync>() {
+    let lock = lock_api::Mutex::<R, ()>::new(());
+    let guard = lock.lock();
+    assert!(lock.try_lock().is_none());
+    assert!(lock.is_locked(), "a failed try released the lock");
+    drop(guard);
+    assert!(!lock.is_locked());
+    assert!(lock.try_lock().is_some());
+}
+
+macro_rules! every_mutex {
+    ($($name:ident: $raw:ty;)*) => { $(
+        mod $name {
+            #[test]
+            fn pairs_stay_equal() {
+                super::pairs_stay_equal::<$raw>();
+            }
+            #[test]
+            fn a_failed_try_leaves_it_held() {
+                super::a_failed_try_leaves_it_held::<$raw>();
+            }
+        }
+    )* };
+}
+
+every_mutex! {
+    mutex: larder_sync::mutex::RawMutex;
+    restricted_mcs: larder_sync::restrict::ConcurrencyRestricted<larder_sync::fair::RawMcsLock>;
+    restricted_parking_lot: larder_sync::restrict::ConcurrencyRestricted<parking_lot::RawMutex>;
+    fair: larder_sync::fair::RawFairMutex;
+    mcs: larder_sync::fair::RawMcsLock;
+    reciprocating: larder_sync::reciprocating::RawReciprocating;
+}
+
+/// Every thread takes what it was given, whoever notifies.
+#[test]
+fn a_condition_variable_loses_no_notification() {
+    let baton = Mutex::new(0_usize);
+    let changed = Condvar::new();
+    let threads = 64;
+    let laps = 20;
+    storm::rages(threads, |thread| {
+        for _ in 0..laps {
+            let mut holder = baton.lock();
+            while *holder % threads != thread {
+                changed.wait(&mut holder);
+            }
+            *holder += 1;
+            drop(holder);
+            changed.notify_all();
+        }
+    });
+    assert_eq!(*baton.lock(), threads * laps);
+}
+
+#[test]
+fn one_notification_wakes_one_that_waits() {
+    let tokens = Mutex::new(0_usize);
+    let more = Condvar::new();
+    storm::rages(64, |thread| {
+        for _ in 0..50 {
+            if thread % 2 == 0 {
+                *tokens.lock() += 1;
+                more.notify_one();
+            } else {
+                let mut tokens = tokens.lock();
+                while *tokens == 0 {
+                    more.wait(&mut tokens);
+                }
+                *tokens -= 1;
+            }
+        }
+    });
+    assert_eq!(*tokens.lock(), 0);
+}
+
+#[test]
+fn a_wait_with_a_limit_says_that_nothing_came() {
+    let lock = Mutex::new(());
+    let never = Condvar::new();
+    let mut guard = lock.lock();
+    assert!(!never.wait_for(&mut guard, Duration::from_millis(1)));
+    assert!(lock.is_locked(), "the lock was not taken again");
+}

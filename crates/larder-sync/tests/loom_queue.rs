@@ -1,0 +1,115 @@
+//! Models of both queues: what is put is taken once and whole, nobody sleeps on; the flaw of the published form; mutants.
+#![cfg(loom)]
+
+mod model;
+
+use larder_sync::queue::{BoundedQueue, TakeError, TicketQueue};
+use larder_sync::step;
+use loom::cell::UnsafeCell;
+use loom::thread;
+use std::sync::Arc;
+
+/// A value whose content loom watches.
+struct Message(UnsafeCell<usize>);
+
+fn message(number: usize) -> Box<Message> {
+    let message = Box::new(Message(UnsafeCell::new(0)));
+    // Written, because loom does not count the making as an access.
+    // SAFETY: owned.
+    message.0.with_mut(|content| unsafe { *content = number });
+    message
+}
+
+fn number(message: Box<Message>) -> usize {
+    // SAFETY: owned.
+    message.0.with_mut(|number| unsafe { *number })
+}
+
+/// One thread puts `values`, another takes as many, the first one sees that they come in order.
+fn in_order(values: usize, preemptions: usize) {
+    model::explore(preemptions, move || {
+        let queue = Arc::new(BoundedQueue::with_capacity(2));
+        let producer = {
+            let queue = queue.clone();
+            thread::spawn(move || (1..=values).for_each(|value| queue.put(message(value))))
+        };
+        for value in 1..=values {
+            assert_eq!(number(queue.take()), value);
+        }
+        producer.join().unwrap();
+        assert!(matches!(queue.try_take(), Err(TakeError::Empty)));
+    });
+}
+
+fn tickets_in_order(values: usize, capacity: usize, preemptions: usize) {
+    model::explore(preemptions, move || {
+        let queue = Arc::new(TicketQueue::with_capacity(capacity));
+        let producer = {
+            let queue = queue.clone();
+            thread::spawn(move || (1..=values).for_each(|value| queue.put(message(value))))
+        };
+        for value in 1..=values {
+            assert_eq!(number(queue.take()), value);
+        }
+        producer.join().unwrap();
+    });
+}
+
+/// Two put; the one that has returned takes at once: its value is there, so the queue is not empty.
+fn a_finished_put_is_not_overlooked() {
+    model::explore(3, || {
+        let queue = Arc::new(BoundedQueue::with_capacity(2));
+        let other = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.put(message(1)))
+        };
+        queue.put(message(2));
+        let taken = queue.try_take();
+        assert!(!matches!(taken, Err(TakeError::Empty)), "said to be empty with a value in it");
+        other.join().unwrap();
+        drop(taken);
+    });
+}
+
+#[test]
+fn one_producer_and_one_consumer() {
+    in_order(3, 2);
+}
+
+#[test]
+fn one_producer_and_one_consumer_with_tickets() {
+    tickets_in_order(2, 1, 2);
+    tickets_in_order(3, 2, 2);
+}
+
+#[test]
+fn busy_is_not_empty() {
+    a_finished_put_is_not_overlooked();
+}
+
+#[test]
+#[should_panic(expected = "said to be empty with a value in it")]
+fn the_published_form_says_empty_with_a_value_in_it() {
+    step::without("queue: busy is not empty", a_finished_put_is_not_overlooked);
+}
+
+macro_rules! mutants {
+    ($($name:ident: $step:literal, $model:expr;)*) => { $(
+        #[test]
+        #[should_panic]
+        fn $name() {
+            step::without($step, || $model);
+        }
+    )* };
+}
+
+mutants! {
+    slot_read_relaxed: "queue.slot: Acquire", in_order(2, 2);
+    slot_written_relaxed: "queue.slot: Release", in_order(2, 2);
+    waiter_without_its_half: "events: the heavy half", in_order(1, 3);
+    notifier_without_its_half: "events: the light half", in_order(1, 3);
+    mail_read_relaxed: "ticket.mail: Acquire", tickets_in_order(2, 1, 2);
+    mail_written_relaxed: "ticket.mail: Release", tickets_in_order(2, 1, 2);
+    turn_read_relaxed: "ticket.turn: Acquire", tickets_in_order(2, 1, 3);
+    turn_written_relaxed: "ticket.turn: Release", tickets_in_order(2, 1, 3);
+}

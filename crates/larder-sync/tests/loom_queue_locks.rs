@@ -1,0 +1,136 @@
+//! Models of `fair.*`, `reciprocating.*` and `restrict.*`: exclusion, no waiter forgotten, eviction; and the mutants.
+#![cfg(loom)]
+
+#[path = "model/locks.rs"]
+mod locks;
+mod model;
+
+use larder_sync::fair::{RawMcsLock, RawQueueLock};
+use larder_sync::lock::Lock;
+use larder_sync::reciprocating::RawReciprocating;
+use larder_sync::restrict::Restriction;
+use larder_sync::sched::{Running, RunningOracle};
+use larder_sync::step;
+use locks::{Excludes, increments_are_not_lost};
+
+/// Says that nobody runs: everybody is evicted as often as may be.
+struct Nobody;
+
+impl RunningOracle for Nobody {
+    fn mark() -> usize {
+        0
+    }
+    fn looks(_mark: usize) {}
+    unsafe fn is_running(_mark: usize) -> Running {
+        Running::No
+    }
+}
+
+macro_rules! excludes {
+    ($($lock:ty),*) => { $(
+        impl Excludes for $lock {
+            fn fresh() -> Self {
+                Self::new()
+            }
+            fn acquire(&self) {
+                self.lock();
+            }
+            fn attempt(&self) -> bool {
+                self.try_lock()
+            }
+            fn release(&self) {
+                // SAFETY: the models release what they hold.
+                unsafe { self.unlock() };
+            }
+        }
+    )* };
+}
+excludes!(RawMcsLock, RawQueueLock<Nobody>, RawReciprocating);
+
+/// One place before a lock that needs none: only the restriction's waiting is explored.
+struct Restricted {
+    restriction: Restriction,
+    lock: Lock,
+}
+
+impl Excludes for Restricted {
+    fn fresh() -> Self {
+        Self { restriction: Restriction::new(1), lock: Lock::new() }
+    }
+    fn acquire(&self) {
+        self.restriction.enter();
+        self.lock.lock_raw();
+    }
+    fn attempt(&self) -> bool {
+        let taken = self.lock.try_lock_raw();
+        if taken {
+            self.restriction.enter_holding();
+        }
+        taken
+    }
+    fn release(&self) {
+        // SAFETY: the models release what they hold.
+        unsafe { self.restriction.leave(|| self.lock.unlock_raw()) };
+    }
+}
+
+#[test]
+fn mcs() {
+    increments_are_not_lost::<RawMcsLock>(2, 2, 3);
+    increments_are_not_lost::<RawMcsLock>(3, 1, 2);
+}
+
+#[test]
+fn mcs_that_evicts_whom_it_can() {
+    increments_are_not_lost::<RawQueueLock<Nobody>>(2, 1, 2);
+    increments_are_not_lost::<RawQueueLock<Nobody>>(3, 1, 2);
+}
+
+#[test]
+fn reciprocating() {
+    increments_are_not_lost::<RawReciprocating>(2, 2, 3);
+    increments_are_not_lost::<RawReciprocating>(3, 1, 3);
+}
+
+/// Four threads reach a group of two behind another.
+#[test]
+fn reciprocating_groups() {
+    increments_are_not_lost::<RawReciprocating>(4, 1, 1);
+}
+
+#[test]
+fn restricted() {
+    increments_are_not_lost::<Restricted>(2, 2, 3);
+    increments_are_not_lost::<Restricted>(3, 1, 2);
+    increments_are_not_lost::<Restricted>(4, 1, 1);
+}
+
+macro_rules! mutants {
+    ($($name:ident: $step:literal, $lock:ty, $threads:literal, $times:literal, $preemptions:literal;)*) => { $(
+        #[test]
+        #[should_panic]
+        fn $name() {
+            step::without($step, || increments_are_not_lost::<$lock>($threads, $times, $preemptions));
+        }
+    )* };
+}
+
+mutants! {
+    fair_taken_relaxed: "fair.hold: Acquire", RawMcsLock, 2, 2, 3;
+    fair_released_relaxed: "fair.hold: Release", RawMcsLock, 2, 2, 3;
+    fair_exchanged_relaxed: "fair.hold: AcqRel", RawMcsLock, 2, 2, 3;
+    fair_linked_relaxed: "fair.link: Release", RawMcsLock, 3, 1, 2;
+    fair_link_read_relaxed: "fair.link: Acquire", RawMcsLock, 3, 1, 2;
+    fair_adopted_relaxed: "fair.adopt: Release", RawMcsLock, 3, 1, 3;
+    fair_evicted_relaxed: "fair.evict: Release", RawQueueLock<Nobody>, 3, 1, 3;
+    fair_evicted_is_not_told: "fair: tell the evicted", RawQueueLock<Nobody>, 3, 1, 2;
+    reciprocating_taken_relaxed: "reciprocating.hold: Acquire", RawReciprocating, 2, 2, 3;
+    reciprocating_released_relaxed: "reciprocating.hold: Release", RawReciprocating, 2, 2, 3;
+    reciprocating_exchanged_relaxed: "reciprocating.hold: AcqRel", RawReciprocating, 2, 2, 3;
+    reciprocating_end_unseen: "reciprocating: the end of the group", RawReciprocating, 3, 1, 3;
+    restrict_pushed_relaxed: "restrict.push: Release", Restricted, 4, 1, 2;
+    restrict_taken_over_relaxed: "restrict.push: Acquire", Restricted, 4, 1, 2;
+    restrict_wakes_nobody: "restrict: the wake", Restricted, 2, 2, 3;
+    told_relaxed: "cell.tell: Release", RawReciprocating, 2, 1, 3;
+    read_relaxed: "cell.tell: Acquire", RawReciprocating, 2, 1, 3;
+}

@@ -1,0 +1,65 @@
+//! Many threads on few processors, each of which may be delayed at any instruction: a signal whose handler gives the
+//! processor away a few times arrives at random.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Barrier, Once};
+use std::thread;
+
+extern "C" fn delay(signal: libc::c_int) {
+    // SAFETY: errno is the interrupted thread's, and is put back; `sched_yield` may be called from a handler.
+    unsafe {
+        let errno = *libc::__errno_location();
+        for _ in 0..(signal as usize % 7) {
+            libc::sched_yield();
+        }
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// Runs `work(thread)` on `threads` threads, and delays them at random until all are done.
+pub fn rages(threads: usize, work: impl Fn(usize) + Sync) {
+    static HANDLER: Once = Once::new();
+    // SIGUSR2 is 12: the handler yields 5 times.
+    HANDLER.call_once(|| {
+        // SAFETY: the handler calls what a handler may call. Without SA_RESTART, a futex call returns EINTR.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = delay as extern "C" fn(libc::c_int) as usize;
+            assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
+        }
+    });
+    let ids: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
+    let done = AtomicUsize::new(0);
+    let sender_is_gone = Barrier::new(threads + 1);
+    let failed = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for (thread, id) in ids.iter().enumerate() {
+            let (work, done, sender_is_gone, failed) = (&work, &done, &sender_is_gone, &failed);
+            scope.spawn(move || {
+                // SAFETY: always allowed.
+                // ORDER test.ids: Relaxed; the id is the whole message.
+                id.store(unsafe { libc::pthread_self() } as usize, Ordering::Relaxed);
+                let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(thread)));
+                // ORDER test.ids: Relaxed; the join orders it.
+                failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
+                done.fetch_add(1, Ordering::Relaxed);
+                // A signal must not be sent to a thread that has ended.
+                sender_is_gone.wait();
+            });
+        }
+        let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+        while done.load(Ordering::Relaxed) < threads {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            let id = ids[(seed >> 33) as usize % threads].load(Ordering::Relaxed);
+            if id != 0 {
+                // SAFETY: the thread waits for this one before it ends.
+                unsafe { libc::pthread_kill(id as libc::pthread_t, libc::SIGUSR2) };
+            }
+            thread::yield_now();
+        }
+        sender_is_gone.wait();
+    });
+    assert!(!failed.load(Ordering::Relaxed), "a thread of the storm failed");
+}
