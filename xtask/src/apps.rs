@@ -1,5 +1,5 @@
 //! `cargo xtask apps`: the thesis's programs of `apps/gc`, at their small sizes, on a staged Larder, with restartable
-//! sequences and without, and on the stock library, with several numbers of threads.
+//! sequences, without, and in each setting of block sharing, and on the stock library, with several numbers of threads.
 //!
 //! Each checks itself; what is checked here is that they print their line, and that its checksum is the same everywhere.
 
@@ -71,6 +71,10 @@ pub fn run_all(staged: &Path) -> Result<Tally> {
     let way =
         |name: &str, environment: Vec<(&'static str, String)>| Way { name: name.into(), lib: lib.clone(), environment };
     let mut ways = vec![way("Larder", vec![]), way("without rseq", vec![("GLIBC_TUNABLES", WITHOUT_RSEQ.into())])];
+    for sharing in ["page-shared", "all-local", "lps:1", "lps:1.5", "lps:auto"] {
+        let owners = vec![("LARDER_SHARING", sharing.into()), ("LARDER_OWNERS", "thread".into())];
+        ways.push(way(sharing, owners));
+    }
     match stock() {
         Some(folder) => ways.push(Way { name: "the stock library".into(), lib: folder, environment: vec![] }),
         None => println!("SKIPPED apps on the stock library: there is no libgc.so.1 (apt-get install libgc1)"),

@@ -18,6 +18,8 @@ pub struct Options {
     pub markers: Option<usize>,
     /// The signal that stops threads.
     pub suspend_signal: i32,
+    /// How blocks are shared; `LARDER_SHARING` and `LARDER_OWNERS` win over it.
+    pub sharing: crate::sharing::Setting,
     /// Stress: a cycle at every n-th refill.
     pub collect_every: Option<u64>,
 }
@@ -31,6 +33,7 @@ impl Default for Options {
             free_space_divisor: 3,
             markers: None,
             suspend_signal: libc::SIGPWR,
+            sharing: crate::sharing::Setting::default(),
             collect_every: None,
         }
     }
