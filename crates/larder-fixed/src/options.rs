@@ -19,6 +19,8 @@ pub struct Options {
     pub markers: Option<usize>,
     /// The signal that stops threads.
     pub suspend_signal: i32,
+    /// How blocks are shared; `LARDER_SHARING` and `LARDER_OWNERS` win over it.
+    pub sharing: crate::sharing::Setting,
     /// Stress: a cycle at every n-th refill.
     pub collect_every: Option<u64>,
     /// The widest vector instructions that markers may use.
@@ -34,6 +36,7 @@ impl Default for Options {
             free_space_divisor: 3,
             markers: None,
             suspend_signal: libc::SIGPWR,
+            sharing: crate::sharing::Setting::default(),
             collect_every: None,
             widest_scan: Form::Avx512,
         }

@@ -80,6 +80,7 @@ pub fn read() -> Options {
         free_space_divisor: GC_free_space_divisor.get(),
         markers: markers(),
         suspend_signal: threads::suspend_signal(),
+        sharing: larder_fixed::sharing::Setting::default(),
         collect_every: positive(c"LARDER_COLLECT_EVERY").map(|n| n as u64),
         widest_scan: widest_scan(),
     }
