@@ -26,24 +26,14 @@ pub fn test(workspace: &Workspace) -> Result<Tally> {
         return Ok(Tally::default());
     }
     let mut tally = Tally::default();
-    let mut delayed = workspace.cargo();
+    let mut delayed = workspace.cargo_test();
     delayed
-        .args(["test", "--package", "larder-percpu", "--features", "inject", "--test", "delays", "--test", "storm"])
+        .args(["--package", "larder-percpu", "--features", "inject", "--test", "delays", "--test", "storm"])
         .env("CARGO_TARGET_DIR", workspace.target().join("inject"));
     tally += count(&mut delayed)?;
-    let mut without = workspace.cargo();
+    let mut without = workspace.cargo_test();
     without
-        .args([
-            "test",
-            "--package",
-            "larder-percpu",
-            "--test",
-            "transactions",
-            "--test",
-            "structures",
-            "--test",
-            "storm",
-        ])
+        .args(["--package", "larder-percpu", "--test", "transactions", "--test", "structures", "--test", "storm"])
         .env("GLIBC_TUNABLES", TUNABLES[1].0);
     tally += count(&mut without)?;
     Ok(tally)

@@ -28,8 +28,8 @@ pub fn test(workspace: &Workspace) -> Result<()> {
         stage::stage(workspace, &staged)?;
     }
 
-    let mut tests = workspace.cargo();
-    tests.args(["test", "--workspace", "--no-fail-fast"]).args(workspace.exclude_shared_objects());
+    let mut tests = workspace.cargo_test();
+    tests.arg("--workspace").args(workspace.exclude_shared_objects());
     tally += count(tests.env("LARDER_STAGE", &staged))?;
 
     tally += models(workspace)?;
@@ -62,9 +62,9 @@ fn models(workspace: &Workspace) -> Result<Tally> {
     let mut tally = Tally::default();
     let flags = format!("{} --cfg loom", env::var("RUSTFLAGS").unwrap_or_default());
     for package in workspace.with_tests_named("loom_") {
-        let mut models = workspace.cargo();
+        let mut models = workspace.cargo_test();
         models
-            .args(["test", "--package", package, "--release", "--no-fail-fast", "--test", "loom_*"])
+            .args(["--package", package, "--release", "--test", "loom_*"])
             .env("RUSTFLAGS", flags.trim())
             .env("CARGO_TARGET_DIR", workspace.target().join("loom"))
             // Link-time optimization costs more than it saves here.

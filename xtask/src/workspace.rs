@@ -85,7 +85,19 @@ impl Workspace {
         command.current_dir(self.root());
         command
     }
+
+    /// `cargo test`, which kills a test program that runs for longer than any does, and goes on with the others.
+    ///
+    /// A test that hangs is then a failure that names its program; the line before it names the test.
+    pub fn cargo_test(&self) -> Command {
+        let mut command = self.cargo();
+        command.args(["test", "--no-fail-fast", "--config", LIMITED]);
+        command
+    }
 }
+
+/// How cargo starts test programs: `timeout` is in coreutils. In the foreground, so that an interrupt reaches the test.
+const LIMITED: &str = r#"target."cfg(unix)".runner = ["timeout", "--foreground", "--signal=KILL", "15m"]"#;
 
 /// Runs `command` and fails with its command line when it does.
 pub fn run(command: &mut Command) -> Result<()> {
