@@ -99,7 +99,8 @@ fn singles(options: &Options) {
             ($name, 1 << $shift, Box::new(|times| (0..times).for_each(|_| $operation)))
         };
     }
-    let mut rows: Vec<(&str, u32, Box<dyn FnMut(u32) + '_>)> = vec![
+    type Row<'a> = (&'a str, u32, Box<dyn FnMut(u32) + 'a>);
+    let mut rows: Vec<Row> = vec![
         row!("fence(SeqCst)", 20, {
             // Without it, fences that follow one another become one.
             black_box(());
