@@ -62,7 +62,7 @@ static inline uint64_t random_next(uint64_t *state) {
 enum { PAUSES_KEPT = 1 << 18 };
 static double pause_list_s[PAUSES_KEPT];
 static long pause_count;
-static double stop_requested_s, time_to_stop_max_s;
+static double stop_requested_s, time_to_stop_max_s, paused_s;
 
 static void on_collection_event(GC_EventType event) {
     if (event == GC_EVENT_PRE_STOP_WORLD) {
@@ -73,7 +73,9 @@ static void on_collection_event(GC_EventType event) {
             time_to_stop_max_s = taken;
     } else if (event == GC_EVENT_POST_START_WORLD) {
         /* When there is no more room the list goes round; the newest ones stay. */
-        pause_list_s[pause_count++ % PAUSES_KEPT] = now_s() - stop_requested_s;
+        double pause = now_s() - stop_requested_s;
+        paused_s += pause;
+        pause_list_s[pause_count++ % PAUSES_KEPT] = pause;
     }
 }
 

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod apps;
 mod check;
 mod clients;
 mod critical_sections;
@@ -47,6 +48,8 @@ enum Task {
     Test,
     /// Compile and run the C and C++ programs of crates/larder-gc/tests/c
     Programs(programs::Options),
+    /// Run the thesis's programs of apps/gc at small sizes and compare their checksums
+    Apps,
     /// Run the client programs of tests/clients and compare what they print
     Clients(clients::Options),
     /// Run client programs and soak tests over and over, with varying threads and collection stress
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Task::Check { parts } => check::check(&workspace, &parts),
         Task::Test => suite::test(&workspace),
         Task::Programs(options) => programs::programs(&workspace, &options),
+        Task::Apps => apps::apps(&workspace),
         Task::Clients(options) => clients::clients(&workspace, &options),
         Task::Soak(options) => soak::soak(&workspace, &options),
     });

@@ -29,7 +29,7 @@ use crate::workspace::Workspace;
 /// No program takes a tenth of this on a quiet machine.
 const LIMIT: Duration = Duration::from_secs(120);
 /// What turns restartable sequences off in glibc 2.35 and later.
-const WITHOUT_RSEQ: &str = "glibc.pthread.rseq=0";
+pub const WITHOUT_RSEQ: &str = "glibc.pthread.rseq=0";
 /// As crates/larder-gc/tests/c/README.md has them. At -O0 a dead variable stays on the stack and keeps its object.
 const FLAGS: &[&str] = &["-Wall", "-Wextra", "-O1", "-Wno-deprecated-declarations", "-pthread"];
 
@@ -168,7 +168,7 @@ fn cpp_compiler() -> Option<String> {
 }
 
 /// The folder of the stock library.
-fn stock() -> Option<PathBuf> {
+pub fn stock() -> Option<PathBuf> {
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"].map(PathBuf::from);
     folders.into_iter().find(|folder| folder.join("libgc.so.1").exists())
 }

@@ -12,7 +12,8 @@
 //! | `lib/larder-preload.so` | what `larder run` interposes |
 //! | `include/` | the C headers |
 //! | `bin/larder` | the tool |
-//! | `share/larder/apps/` | the C programs that `larder demo` builds |
+//! | `share/larder/apps/` | the C programs of `apps/gc`, as source |
+//! | `apps/` | the thesis's programs among them, compiled, where there is a C compiler |
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,12 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
     install(&workspace.target().join("release/larder"), &dir.join("bin/larder"))?;
     copy_folder(&workspace.root().join("include"), &dir.join("include"))?;
     copy_folder(&workspace.root().join("apps/gc"), &dir.join("share/larder/apps"))?;
+    if crate::apps::compile(workspace, &lib, &dir.join("apps"))?.is_none() {
+        println!(
+            "note: {} stays empty: there is no C compiler (apt-get install gcc libc6-dev)",
+            dir.join("apps").display()
+        );
+    }
     println!("staged in {}", dir.display());
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::env;
 
 use anyhow::Result;
 
+use crate::apps;
 use crate::clients::{self, Session};
 use crate::critical_sections;
 use crate::programs;
@@ -38,6 +39,8 @@ pub fn test(workspace: &Workspace) -> Result<()> {
     if has_doors {
         println!("== C programs");
         tally += programs::run_all(workspace, &staged)?;
+        println!("== programs of apps/gc");
+        tally += apps::run_all(&staged)?;
         let session = Session::new(workspace, &staged.join("lib"))?;
         println!("== C programs of larder_cs.h");
         tally += critical_sections::programs(workspace, &staged)?;

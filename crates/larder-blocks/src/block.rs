@@ -6,6 +6,7 @@
 //! | `Free` | in a free run; the first and the last record of the run carry its length |
 //! | `Small` | first (often only) block of a run that holds cells of one class and kind |
 //! | `Large` | first block of a large object |
+//! | `Owned` | first block of a free run in an owner's list |
 //! | `Tail` | a later block of a `Small` or `Large` run; `head` names the first |
 //!
 //! Fields are atomics only so that a reader who holds a stale or made-up address (a conservative word, `GC_base` of
@@ -29,6 +30,8 @@ pub enum State {
     Large = 3,
     /// A later block of a run.
     Tail = 4,
+    /// First block of a free run that belongs to an owner.
+    Owned = 5,
 }
 
 /// No block: ends the lists.
@@ -91,9 +94,9 @@ pub struct Block {
     pub cells: Field32,
     /// First block of the run (`Tail`).
     pub head: Field32,
-    /// Blocks in the run (`Small`, `Large`, and both ends of a `Free` run).
+    /// Blocks in the run (`Small`, `Large`, `Owned`, and both ends of a `Free` run).
     pub blocks: Field32,
-    /// Next in the class's list, in the list of large objects, or in the pool's bin.
+    /// Next in the class's list, in the list of large objects, in the pool's bin, or in an owner's list.
     pub next: Field32,
     /// Previous there.
     pub previous: Field32,
@@ -101,7 +104,11 @@ pub struct Block {
     pub descriptor: FieldWord,
     /// Address of the mark byte of cell 0.
     pub marks: FieldWord,
-    /// Exact usable bytes (`Large`); 1 where the run's content is known to be zero (`Free`).
+    /// Whose block it is (`Small`, `Owned`): see [`crate::owners`]; [`NONE`] for nobody's.
+    pub owner: Field32,
+    /// Explicit frees after which it is worth a look whether the block is empty (`Small`).
+    pub frees_until_look: Field32,
+    /// Exact usable bytes (`Large`); 1 where the run's content is known to be zero (`Free`, `Owned`).
     pub size: FieldWord,
 }
 
@@ -125,6 +132,8 @@ impl Block {
             previous: Field32::new(),
             descriptor: FieldWord::new(),
             marks: FieldWord::new(),
+            owner: Field32::new(),
+            frees_until_look: Field32::new(),
             size: FieldWord::new(),
         }
     }
@@ -138,6 +147,7 @@ impl Block {
             2 => State::Small,
             3 => State::Large,
             4 => State::Tail,
+            5 => State::Owned,
             _ => State::Untouched,
         }
     }

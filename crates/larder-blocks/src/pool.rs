@@ -224,7 +224,7 @@ impl Pool {
             // SAFETY: below the frontier.
             let first = unsafe { space.block(at) };
             let length = match first.state() {
-                State::Free | State::Small | State::Large => (first.blocks.get() as usize).max(1),
+                State::Free | State::Small | State::Large | State::Owned => (first.blocks.get() as usize).max(1),
                 _ => 1,
             };
             let mut next = at + length;

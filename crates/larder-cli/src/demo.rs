@@ -16,8 +16,9 @@ use crate::launch::{self, Output};
 use crate::library::{self, Library};
 use crate::{doctor, program};
 
-const SOURCES: [(&str, &str); 7] = [
+const SOURCES: [(&str, &str); 8] = [
     ("nbody.c", include_str!("../../../apps/gc/nbody.c")),
+    ("bodies.h", include_str!("../../../apps/gc/bodies.h")),
     ("report.h", include_str!("../../../apps/gc/report.h")),
     ("gc.h", include_str!("../../../include/gc.h")),
     ("gc/gc.h", include_str!("../../../include/gc/gc.h")),

@@ -60,6 +60,18 @@ counters! {
     BufferWasteBytes, "buffer_waste_bytes", "bytes", Total, "Bytes that stops took back from buffers unused; they return to their blocks.";
     MarkersAvailable, "markers_available", "threads", Gauge, "Marker threads that exist, the collecting thread included.";
     MaxHeapBytes, "max_heap_bytes", "bytes", Gauge, "Limit of the heap; zero when there is none.";
+    OwnedUsedBlocks, "owned_used_blocks", "blocks", Gauge, "Blocks that owners use for cells (the thesis's u); this and the next ones are zero where blocks have no owners.";
+    OwnedMostUsedBlocks, "owned_most_used_blocks", "blocks", Gauge, "The most of it since memory was last given back (max u).";
+    OwnedMostUsedByOwnersBlocks, "owned_most_used_by_owners_blocks", "blocks", Gauge, "The sum of the most that each owner used since then (sum of max u_i).";
+    OwnedLivingBlocks, "owned_living_blocks", "blocks", Gauge, "Blocks whose objects survived the last cycle (l).";
+    OwnedMostLivingBlocks, "owned_most_living_blocks", "blocks", Gauge, "The most of it since memory was last given back (max l).";
+    OwnedConsumedBlocks, "owned_consumed_blocks", "blocks", Gauge, "Blocks that owners hold, used or free (a).";
+    OwnedMostConsumedBlocks, "owned_most_consumed_blocks", "blocks", Gauge, "The most of it since the start.";
+    OwnersSeen, "owners_seen", "owners", Gauge, "Owners of blocks so far.";
+    LocalBlocks, "local_blocks", "blocks", Total, "Free blocks that an owner took and had before.";
+    RemoteBlocks, "remote_blocks", "blocks", Total, "Free blocks that an owner took and another had before.";
+    NewBlocks, "new_blocks", "blocks", Total, "Blocks that an owner took and nobody had before.";
+    ConsumptionRatio, "consumption_ratio", "thousandths", Gauge, "The allowable consumption ratio k.";
 }
 
 const _: () = assert!(Counter::ALL.len() <= crate::ring::COUNTER_PLACES);

@@ -37,7 +37,7 @@ use crate::heap::{HEAP, next_epoch};
 use crate::hooks::{self, Event};
 use crate::settings;
 use crate::view::View;
-use crate::{disclaim, events, finalization, kind, large, lock, refill, roots};
+use crate::{disclaim, events, finalization, kind, large, lock, refill, roots, sharing};
 
 /// One cycle at a time. Rank: after the loader, before the allocation lock.
 static CYCLE: Lock = Lock::new();
@@ -459,6 +459,7 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
         }
         large::sweep();
         age_epochs(number);
+        sharing::after_cycle();
         record.returned = return_memory(stage.request.unmap);
         hooks::event(Event::ReclaimEnd);
     }
@@ -737,7 +738,9 @@ fn return_memory(all: bool) -> Bytes {
     }
     let _deferral = defer::enter();
     while census(Blocks(usize::MAX / 2)) {}
-    let returned = HEAP.pool.discard(&HEAP.space, keep.to_blocks_rounded_up());
+    HEAP.owners.give_back(&HEAP.space, &HEAP.pool, keep.to_blocks_rounded_up());
+    let keep = keep.to_blocks_rounded_up().saturating_sub(HEAP.owners.free());
+    let returned = HEAP.pool.discard(&HEAP.space, keep);
     if returned.0 > 0 {
         HEAP.tell_size();
     }
@@ -753,6 +756,7 @@ pub(crate) fn before_fork() {
     REGISTRY.before_fork();
     refill::lock_all();
     large::LOCK.lock_raw();
+    HEAP.owners.lock_all();
     HEAP.pool.lock().lock_raw();
 }
 
@@ -764,6 +768,7 @@ pub(crate) unsafe fn after_fork_in_parent() {
     // SAFETY: all were taken by `before_fork`.
     unsafe {
         HEAP.pool.lock().unlock_raw();
+        HEAP.owners.unlock_all();
         large::LOCK.unlock_raw();
         refill::unlock_all();
         REGISTRY.after_fork_in_parent();
@@ -783,6 +788,7 @@ pub(crate) unsafe fn after_fork_in_child() {
     // SAFETY: we are alone.
     unsafe {
         HEAP.pool.lock().reset_after_fork();
+        HEAP.owners.reset_after_fork();
         large::LOCK.reset_after_fork();
         refill::reset_after_fork();
         REGISTRY.after_fork_in_child();

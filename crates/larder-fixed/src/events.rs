@@ -74,8 +74,21 @@ fn sample(writer: &Writer) {
     set(Counter::LiveBytes, HEAP.live.load(Ordering::Relaxed) as u64);
     set(Counter::MaxHeapBytes, crate::settings::max_heap().0 as u64);
     set(Counter::MarkersAvailable, crate::cycle::markers() as u64);
-    let free = HEAP.pool.resident() + HEAP.pool.discarded();
+    let free = HEAP.pool.resident() + HEAP.pool.discarded() + HEAP.owners.free();
     set(Counter::BlocksInUse, HEAP.space.frontier().saturating_sub(free).0 as u64);
+    let shared = HEAP.owners.figures();
+    set(Counter::OwnedUsedBlocks, shared.used as u64);
+    set(Counter::OwnedMostUsedBlocks, shared.most_used as u64);
+    set(Counter::OwnedMostUsedByOwnersBlocks, shared.most_used_by_owners as u64);
+    set(Counter::OwnedLivingBlocks, shared.living as u64);
+    set(Counter::OwnedMostLivingBlocks, shared.most_living as u64);
+    set(Counter::OwnedConsumedBlocks, shared.consumed as u64);
+    set(Counter::OwnedMostConsumedBlocks, shared.most_consumed as u64);
+    set(Counter::OwnersSeen, shared.owners as u64);
+    set(Counter::LocalBlocks, shared.local);
+    set(Counter::RemoteBlocks, shared.remote);
+    set(Counter::NewBlocks, shared.new);
+    set(Counter::ConsumptionRatio, if crate::sharing::is_used() { u64::from(shared.ratio) } else { 0 });
     set(Counter::SampledNs, clock::now().0);
 }
 

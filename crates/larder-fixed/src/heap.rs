@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use larder_blocks::Space;
+use larder_blocks::owners::Owners;
 use larder_blocks::pool::{Pool, Run};
 use larder_lab::{Association, Labs};
 use larder_sync::lock::Lock;
@@ -33,6 +34,8 @@ impl<T> core::ops::Deref for Line<T> {
 pub(crate) struct Heap {
     pub space: Space,
     pub pool: Line<Pool>,
+    /// Free blocks that belong to somebody, in every setting but all-shared.
+    pub owners: Line<Owners>,
     pub labs: Labs,
     /// Requests below this many bytes may use a sequence: 0 until the heap exists, and for ever where sequences are not
     /// available.
@@ -85,6 +88,7 @@ pub(crate) const fn next_epoch(epoch: u8) -> u8 {
 pub(crate) static HEAP: Heap = Heap {
     space: Space::new(),
     pool: Line(Pool::new()),
+    owners: Line(Owners::new()),
     labs: Labs::new(),
     sequence_limit: AtomicUsize::new(0),
     round: AtomicUsize::new(16),
@@ -132,6 +136,7 @@ pub fn init(options: &Options) {
     settings::MAX_HEAP.store(options.max_heap.0, Ordering::Relaxed);
     settings::INITIAL_HEAP.store(options.initial_heap.0, Ordering::Relaxed);
     settings::MARKERS.store(options.markers.unwrap_or(0), Ordering::Relaxed);
+    larder_trace::window::limit(options.widest_scan);
     settings::COLLECT_EVERY.store(options.collect_every.unwrap_or(0), Ordering::Relaxed);
     crate::cycle::set_budget(crate::cycle::budget(Bytes(0)));
     match HEAP.labs.set_up(cpus::possible()) {
@@ -146,6 +151,7 @@ pub fn init(options: &Options) {
     if let Err(e) = crate::shelf::set_up() {
         larder_sys::die!("cannot map {} for allocation buffers (errno {})", e.wanted, e.errno);
     }
+    crate::sharing::set_up(options.sharing);
     stop::set_signal(options.suspend_signal);
     if !stop::install() {
         larder_sys::die!("cannot install the handler for signal {}, which stops threads", options.suspend_signal);

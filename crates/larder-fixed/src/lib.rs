@@ -26,6 +26,7 @@ pub mod path;
 pub mod refill;
 pub mod roots;
 pub mod settings;
+pub mod sharing;
 mod shelf;
 pub mod stats;
 pub mod threads;

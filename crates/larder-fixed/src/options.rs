@@ -1,5 +1,6 @@
 //! What a door may choose before the heap exists.
 
+pub use larder_trace::window::Form;
 use larder_units::Bytes;
 
 /// Choices at initialisation.
@@ -18,8 +19,12 @@ pub struct Options {
     pub markers: Option<usize>,
     /// The signal that stops threads.
     pub suspend_signal: i32,
+    /// How blocks are shared; `LARDER_SHARING` and `LARDER_OWNERS` win over it.
+    pub sharing: crate::sharing::Setting,
     /// Stress: a cycle at every n-th refill.
     pub collect_every: Option<u64>,
+    /// The widest vector instructions that markers may use.
+    pub widest_scan: Form,
 }
 
 impl Default for Options {
@@ -31,7 +36,9 @@ impl Default for Options {
             free_space_divisor: 3,
             markers: None,
             suspend_signal: libc::SIGPWR,
+            sharing: crate::sharing::Setting::default(),
             collect_every: None,
+            widest_scan: Form::Avx512,
         }
     }
 }

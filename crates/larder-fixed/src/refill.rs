@@ -18,21 +18,23 @@
 
 use core::cell::UnsafeCell;
 use core::ptr;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use larder_blocks::block::{Block, NONE, State};
 use larder_blocks::class::{CLASSES, COUNT, Class};
+use larder_blocks::owners::{self, Origin, Release};
 use larder_blocks::pool::Run;
 use larder_blocks::space::Place;
 use larder_lab::{Installed, slot_offset};
 use larder_sync::intake::{self, Intake};
 use larder_sync::lock::{Lock, LockGuard};
+use larder_sys::memory::{self, ReserveError};
 use larder_threads::{REGISTRY, defer};
-use larder_units::Blocks;
+use larder_units::{Blocks, Bytes};
 
 use crate::heap::{HEAP, freed_mark};
 use crate::inject::{Point, point};
-use crate::{cycle, kind, shelf};
+use crate::{cycle, kind, sharing, shelf};
 
 /// Longest run, in bytes, that one refill takes: it is cleared at once, and should stay in a first-level cache until it
 /// is used.
@@ -43,11 +45,18 @@ const ENOUGH: usize = LONGEST_RUN / 4 * 3;
 const SIDELINE: usize = 4;
 /// `previous` of a block that was taken in a signal handler and is in no list yet.
 pub(crate) const ORPHAN: u32 = NONE - 1;
+/// `swept` of a block that was swept and is to be swept again; above all epochs. The epoch in which that was so is in the highest
+/// byte of `frees_until_look`.
+const AGAIN: u8 = 254;
+/// The rest of `frees_until_look`.
+const LOOK_MASK: u32 = (1 << 24) - 1;
 /// `previous` of the first block of a list.
 const FIRST: u32 = NONE;
 
 /// The blocks of one class and kind.
 struct List {
+    /// The list was used: zeroed memory holds no list.
+    ready: bool,
     /// The epoch for which the fields below are right.
     epoch: u8,
     sidelined: u8,
@@ -57,62 +66,94 @@ struct List {
     /// The block that is being swept, and its next cell to look at.
     current: u32,
     position: u32,
-    /// Cells that were freed explicitly, linked through their first word.
+    /// Cells that were freed explicitly, linked through their first word. Where blocks have no owners.
     freed: usize,
+    /// Swept blocks in which cells were freed explicitly, to be swept again; linked through `size`. Where blocks have owners.
+    again: u32,
     /// Ready runs without a buffer.
     sideline: [[usize; 2]; SIDELINE],
 }
 
-struct Central {
-    /// Guards the lists of the class and the list fields of their blocks. Rank: after the registry, before the pool.
-    lock: Lock,
-    /// Sync: `lock`.
-    lists: UnsafeCell<[List; kind::MAX]>,
-}
+/// The lists of one owner and class.
+struct Central(UnsafeCell<[List; kind::MAX]>);
 
-// SAFETY: the lists are used under `lock` only.
+// SAFETY: the lists are used under the lock of the owner and class only.
 unsafe impl Sync for Central {}
 
-static CENTRALS: [Central; COUNT] = [const {
-    Central {
-        lock: Lock::new(),
-        lists: UnsafeCell::new(
-            [const {
-                List {
-                    epoch: 0,
-                    sidelined: 0,
-                    head: NONE,
-                    cursor: NONE,
-                    current: NONE,
-                    position: 0,
-                    freed: 0,
-                    sideline: [[0; 2]; SIDELINE],
-                }
-            }; kind::MAX],
-        ),
+/// The first owner's lists, and in the setting all-shared the only ones.
+static CENTRALS: [Central; COUNT] = [const { Central(UnsafeCell::new([const { List::EMPTY }; kind::MAX])) }; COUNT];
+/// Address of the other owners' lists, zeroed until they are used; 0 where blocks have no owners.
+///
+/// Sync: written once, at initialisation.
+static OTHERS: AtomicUsize = AtomicUsize::new(0);
+
+/// How many owners have locks of their own; others share one with whoever has the same remainder.
+const STRIPES: usize = 8;
+
+/// The locks of an owner, on lines of their own.
+#[repr(align(128))]
+struct Stripe([Lock; COUNT]);
+
+/// Guard the lists of owners and classes, and the list fields of their blocks. Rank: after the registry, before the pool.
+static LOCKS: [Stripe; STRIPES] = [const { Stripe([const { Lock::new() }; COUNT]) }; STRIPES];
+
+fn lock_of(owner: usize, class: usize) -> &'static Lock {
+    &LOCKS[owner % STRIPES].0[class]
+}
+
+/// The locks that are in use.
+fn locks() -> impl Iterator<Item = &'static Lock> {
+    LOCKS[..if sharing::is_used() { STRIPES } else { 1 }].iter().flat_map(|stripe| &stripe.0)
+}
+
+fn central(owner: usize, class: usize) -> &'static Central {
+    if owner == 0 {
+        return &CENTRALS[class];
     }
-}; COUNT];
+    let at = OTHERS.load(Ordering::Relaxed) + ((owner - 1) * COUNT + class) * size_of::<Central>();
+    // SAFETY: `map_lists` mapped as many, and there are owners only after it. Zeroes are lists that are not ready.
+    unsafe { &*ptr::with_exposed_provenance::<Central>(at) }
+}
+
+/// Maps the lists of all owners but the first; what is not used costs no memory.
+pub(crate) fn map_lists() -> Result<(), ReserveError> {
+    let at = memory::map_lazy(Bytes((owners::MOST - 1) * COUNT * size_of::<Central>()))?;
+    OTHERS.store(at.as_ptr().expose_provenance(), Ordering::Relaxed);
+    Ok(())
+}
+
+/// Every owner and class whose lists may hold something.
+fn centrals() -> impl Iterator<Item = (usize, &'static Central)> {
+    let owners = if sharing::is_used() { HEAP.owners.figures().owners.max(1) } else { 1 };
+    (0..owners).flat_map(|owner| (0..COUNT).map(move |class| (owner, central(owner, class))))
+}
+
+/// Whose lists a block is in: what nobody owns is in the first owner's.
+fn list_owner(b: &Block) -> usize {
+    if b.owner.get() == NONE { 0 } else { b.owner.get() as usize }
+}
 
 /// Blocks that were taken without a lock, in signal handlers; linked through `next`. Sync: its own; emptied in a stopped
 /// world.
 static ORPHANS: Intake = Intake::new();
 const _: () = assert!(intake::END == NONE);
 
-/// A class, locked.
+/// An owner's class, locked.
 struct Locked {
+    owner: usize,
     class: usize,
     guard: LockGuard<'static>,
 }
 
 impl Locked {
-    fn new(class: usize) -> Self {
-        Self { class, guard: CENTRALS[class].lock.lock() }
+    fn new(owner: usize, class: usize) -> Self {
+        Self { owner, class, guard: lock_of(owner, class).lock() }
     }
 
     fn list(&mut self, kind: usize) -> &mut List {
         let _ = &self.guard;
-        // SAFETY: the guard holds the class's lock, and the borrow of `self` makes this the only reference.
-        unsafe { &mut (*CENTRALS[self.class].lists.get())[kind] }
+        // SAFETY: the guard holds the lock, and the borrow of `self` makes this the only reference.
+        unsafe { &mut (*central(self.owner, self.class).0.get())[kind] }.made_ready()
     }
 }
 
@@ -130,6 +171,11 @@ fn bytes_of(marks: &[AtomicU8], at: usize) -> u64 {
     let p = marks[at..at + 8].as_ptr().cast::<u64>();
     // SAFETY: eight bytes of the slice.
     unsafe { p.read_unaligned() }
+}
+
+/// Two block indices in one word.
+fn pair(low: u32, high: u32) -> usize {
+    low as usize | (high as usize) << 32
 }
 
 const LOW: u64 = 0x0101_0101_0101_0101;
@@ -157,6 +203,64 @@ fn find(marks: &[AtomicU8], from: usize, epoch: u8, live: bool) -> usize {
 }
 
 impl List {
+    const EMPTY: Self = Self {
+        ready: true,
+        epoch: 0,
+        sidelined: 0,
+        head: NONE,
+        cursor: NONE,
+        current: NONE,
+        position: 0,
+        freed: 0,
+        again: NONE,
+        sideline: [[0; 2]; SIDELINE],
+    };
+
+    fn made_ready(&mut self) -> &mut Self {
+        if !self.ready {
+            *self = Self::EMPTY;
+        }
+        self
+    }
+
+    /// Has a swept block swept again.
+    fn sweep_again(&mut self, index: u32, epoch: u8) {
+        let b = block(index);
+        b.swept.set(AGAIN);
+        b.frees_until_look.set(u32::from(epoch) << 24 | b.frees_until_look.get() & LOOK_MASK);
+        if self.again != NONE {
+            let next = block(self.again);
+            next.size.set(pair(self.again_links(next).0, index));
+        }
+        b.size.set(pair(self.again, NONE));
+        self.again = index;
+    }
+
+    /// The next and previous block of one that is to be swept again.
+    fn again_links(&self, b: &Block) -> (u32, u32) {
+        (b.size.get() as u32, (b.size.get() >> 32) as u32)
+    }
+
+    /// Takes a block out of those to be swept again, if it is one of them: what an earlier epoch left does not count.
+    fn forget_again(&mut self, index: u32) {
+        let b = block(index);
+        if b.swept.get() != AGAIN || b.frees_until_look.get() >> 24 != u32::from(self.epoch) {
+            return;
+        }
+        let (next, previous) = self.again_links(b);
+        if previous == NONE {
+            self.again = next;
+        } else {
+            let before = block(previous);
+            before.size.set(pair(next, self.again_links(before).1));
+        }
+        if next != NONE {
+            let after = block(next);
+            after.size.set(pair(self.again_links(after).0, previous));
+        }
+        b.swept.set(0);
+    }
+
     /// Makes the list's fields right for the present epoch.
     fn renew(&mut self, epoch: u8) {
         if self.epoch != epoch {
@@ -164,6 +268,7 @@ impl List {
             self.cursor = self.head;
             self.current = NONE;
             self.freed = 0;
+            self.again = NONE;
             // Sidelined runs were retired at the stop.
             self.sidelined = 0;
         }
@@ -173,6 +278,11 @@ impl List {
     fn next_run(&mut self, epoch: u8, class: &Class) -> Option<(&'static Block, usize, usize)> {
         let most = (LONGEST_RUN / class.cell as usize).max(1);
         loop {
+            if self.current == NONE && self.again != NONE {
+                self.current = self.again;
+                self.position = 0;
+                self.forget_again(self.current);
+            }
             if self.current == NONE {
                 if self.cursor == NONE {
                     return None;
@@ -182,6 +292,7 @@ impl List {
                 self.current = self.cursor;
                 self.position = 0;
                 self.cursor = b.next.get();
+                // What is to be swept again was swept, and its turn comes.
                 if b.swept.get() == epoch {
                     self.current = NONE;
                     continue;
@@ -213,6 +324,7 @@ impl List {
     }
 
     fn unlink(&mut self, index: u32) {
+        self.forget_again(index);
         let b = block(index);
         let (previous, next) = (b.previous.get(), b.next.get());
         if previous == FIRST {
@@ -233,7 +345,7 @@ impl List {
 }
 
 /// Turns a run of blocks into one block of a class and kind, all of whose cells are free.
-fn format(run: Run, class: usize, kind: usize) -> &'static Block {
+fn format(run: Run, class: usize, kind: usize, owner: u32) -> &'static Block {
     let c = &CLASSES[class];
     // SAFETY: the run was just taken and is nobody else's.
     let b = unsafe { HEAP.space.block(run.first) };
@@ -245,6 +357,8 @@ fn format(run: Run, class: usize, kind: usize) -> &'static Block {
     b.blocks.set(c.blocks);
     b.swept.set(0);
     b.size.set(0);
+    b.owner.set(owner);
+    b.frees_until_look.set(0);
     b.descriptor.set(kind::descriptor(kind, c.cell as usize));
     b.marks.set(HEAP.space.marks_of(run.first, c.mark_shift));
     // SAFETY: the mark bytes of this block.
@@ -291,7 +405,10 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
         return Some(hand_out(kind, class, run, false, None));
     }
     HEAP.refills.fetch_add(1, Ordering::Relaxed);
-    let mut locked = Locked::new(class);
+    let owner = sharing::current();
+    let lists = owner.unwrap_or(0);
+    let mut origin = Origin::New;
+    let mut locked = Locked::new(lists, class);
     point(Point::RefillLocked);
     let mut epoch = HEAP.epoch();
     let list = locked.list(kind);
@@ -314,20 +431,21 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
             None => {
                 drop(locked);
                 point(Point::BeforeBlocks);
-                let (run, fresh) = take_block(Blocks(c.blocks as usize))?;
+                let (run, fresh) = take_block(owner, Blocks(c.blocks as usize), &mut origin)?;
                 point(Point::BlocksTaken);
-                locked = Locked::new(class);
+                locked = Locked::new(lists, class);
                 let list = locked.list(kind);
                 // Only an unregistered thread can have missed a stop meanwhile.
                 epoch = HEAP.epoch();
                 list.renew(epoch);
                 if let Some(found) = list.next_run(epoch, c) {
                     // Somebody else was faster; the block can wait.
-                    HEAP.pool.give(&HEAP.space, run);
+                    sharing::give(owner.map_or(NONE, |owner| owner as u32), run, Release::Collected);
+                    origin = Origin::New;
                     found
                 } else {
                     zero = fresh;
-                    format(run, class, kind);
+                    format(run, class, kind, owner.map_or(NONE, |owner| owner as u32));
                     let index = run.first as u32;
                     list.link(index);
                     (list.current, list.position) = (index, 0);
@@ -377,7 +495,9 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
         drop(shelf);
         point(Point::RunsShelved);
     }
-    Some(hand_out(kind, class, run, zero, held))
+    let mut cell = 0;
+    sharing::measured(origin, c.blocks as usize, || cell = hand_out(kind, class, run, zero, held));
+    Some(cell)
 }
 
 /// Makes a claimed run the current index's buffer, less its first cell, which is the caller's.
@@ -392,7 +512,9 @@ fn hand_out(kind: usize, class: usize, run: [usize; 2], zero: bool, held: Option
         // SAFETY: the rest is ready, ours, and a whole number of cells.
         let installed = unsafe { HEAP.labs.install(slot_offset(kind, class), cell, rest) };
         if installed == Installed::No {
-            let mut locked = held.unwrap_or_else(|| Locked::new(class));
+            // The lists in which the run's block is, so that its next comer is of the same owner.
+            let place = HEAP.space.place(run[0]).expect("a run lies in a block");
+            let mut locked = held.unwrap_or_else(|| Locked::new(list_owner(place.block), class));
             let epoch = HEAP.epoch();
             put_aside(locked.list(kind), rest, epoch);
         }
@@ -420,18 +542,34 @@ pub(crate) fn release(from: usize, to: usize) {
 
 /// As [`release`], for a thread that gives its own buffers back while others may sweep the block.
 pub(crate) fn release_locked(class: usize, from: usize, to: usize) {
-    let _locked = Locked::new(class);
+    let place = HEAP.space.place(from).expect("a run lies in a block");
+    let _locked = Locked::new(list_owner(place.block), class);
     release(from, to);
 }
 
-/// A free run of blocks, and whether it is known to be zero: from the pool, from blocks that turn out to be empty, or
-/// fresh.
-pub(crate) fn take_block(n: Blocks) -> Option<(Run, bool)> {
+/// A free run of blocks for an owner, and whether it is known to be zero.
+fn take_block(owner: Option<usize>, n: Blocks, origin: &mut Origin) -> Option<(Run, bool)> {
+    let Some(owner) = owner else { return take_shared_blocks(n) };
+    let (run, from) = sharing::take(owner, n)?;
+    *origin = from;
+    Some((run, run.zero))
+}
+
+/// A free run of blocks for nobody, and whether it is known to be zero: from the pool, from blocks that turn out to be empty,
+/// from owners, or fresh.
+pub(crate) fn take_shared_blocks(n: Blocks) -> Option<(Run, bool)> {
     if let Some(run) = HEAP.take_blocks(n) {
         return Some((run, run.zero));
     }
     // Before the heap grows, blocks of other classes are looked at: each cycle's garbage is found before new memory.
     while cycle::census(n) {
+        if let Some(run) = HEAP.take_blocks(n) {
+            return Some((run, run.zero));
+        }
+    }
+    if sharing::is_used() && HEAP.owners.free().0 >= n.0 {
+        // Owners' free blocks are no reason to grow: together they may be long enough.
+        HEAP.owners.give_all(&HEAP.space, &HEAP.pool);
         if let Some(run) = HEAP.take_blocks(n) {
             return Some((run, run.zero));
         }
@@ -450,24 +588,31 @@ pub(crate) fn reclaim_if_empty(index: usize) -> bool {
         return false;
     }
     point(Point::CensusCandidate);
-    let (class, kind) = (b.class.get() as usize, b.kind.get() as usize);
-    let mut locked = Locked::new(class);
+    let (class, kind, owner) = (b.class.get() as usize, b.kind.get() as usize, b.owner.get());
+    let mut locked = Locked::new(if owner == NONE { 0 } else { owner as usize }, class);
     // An unregistered thread can have missed a cycle meanwhile: what was allocated since bears another epoch than the one
     // that the first look asked for.
     let epoch = HEAP.epoch();
     let list = locked.list(kind);
     list.renew(epoch);
     // Between the look and the lock the block may have got a run, another class, or be on its way there.
-    let same = b.state() == State::Small && b.class.get() as usize == class && b.kind.get() as usize == kind;
+    let same = b.state() == State::Small
+        && (b.class.get() as usize, b.kind.get() as usize, b.owner.get()) == (class, kind, owner);
     if !same || !is_empty(epoch) || b.previous.get() == ORPHAN {
         return false;
     }
     list.unlink(index as u32);
-    let run = Run { first: index, blocks: Blocks(b.blocks.get() as usize), zero: false };
-    b.set_state(State::Untouched);
+    let run = retire_block(b);
     drop(locked);
-    HEAP.pool.give(&HEAP.space, run);
+    sharing::give(owner, run, Release::Collected);
     true
+}
+
+/// The run of an empty block that is in no list any more.
+fn retire_block(b: &Block) -> Run {
+    let run = Run { first: HEAP.space.index_of(b), blocks: Blocks(b.blocks.get() as usize), zero: false };
+    b.set_state(State::Untouched);
+    run
 }
 
 /// Frees one cell explicitly.
@@ -477,18 +622,29 @@ pub(crate) fn free_cell(place: &Place) {
     let mark = unsafe { b.mark(place.cell) };
     HEAP.freed.fetch_add(b.cell.get() as usize, Ordering::Relaxed);
     let class = b.class.get() as usize;
-    if defer::is_deferring() && CENTRALS[class].lock.is_locked() {
+    let owner = list_owner(b);
+    if defer::is_deferring() && (sharing::is_used() || lock_of(owner, class).is_locked()) {
         // The interrupted code may hold the lock: the cell is found by the next sweep.
         mark.store(0, Ordering::Relaxed);
         return;
     }
     let _deferral = defer::enter();
     point(Point::FreeEntered);
-    let mut locked = Locked::new(class);
+    let mut locked = Locked::new(owner, class);
     point(Point::FreeLocked);
     let epoch = HEAP.epoch();
     let list = locked.list(b.kind.get() as usize);
     list.renew(epoch);
+    if sharing::is_used() {
+        mark.store(0, Ordering::Relaxed);
+        let emptied = freed_in_owned_block(list, b, epoch);
+        drop(locked);
+        if let Some(run) = emptied {
+            sharing::give(b.owner.get(), run, Release::Explicit);
+        }
+        point(Point::FreeDone);
+        return;
+    }
     if b.swept.get() == epoch {
         // The sweep is past it: hand it out again from the list.
         // SAFETY: the cell is free now, and holds at least a word.
@@ -501,6 +657,32 @@ pub(crate) fn free_cell(place: &Place) {
     point(Point::FreeDone);
 }
 
+/// A cell of a block was freed explicitly: the block is swept again, or returned where nothing is left in it. The list is the block's,
+/// locked and renewed.
+///
+/// Whether anything is left is looked at after as many frees as cells were found then, and after an eighth of the
+/// block's cells at least: so the looks cost no more than the frees.
+fn freed_in_owned_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> {
+    let index = HEAP.space.index_of(b) as u32;
+    if b.swept.get() == epoch {
+        list.sweep_again(index, epoch);
+    }
+    let (tag, left) = (b.frees_until_look.get() & !LOOK_MASK, b.frees_until_look.get() & LOOK_MASK);
+    if left > 1 {
+        b.frees_until_look.set(tag | (left - 1));
+        return None;
+    }
+    // SAFETY: the block is `Small`.
+    let marks = unsafe { b.all_marks() };
+    let live = marks.iter().filter(|m| m.load(Ordering::Relaxed) == epoch).count();
+    if live > 0 || b.previous.get() == ORPHAN {
+        b.frees_until_look.set(tag | (live as u32).max(b.cells.get() / 8));
+        return None;
+    }
+    list.unlink(index);
+    Some(retire_block(b))
+}
+
 /// Allocates a cell in a signal handler that interrupted a slow path: from a fresh block, without any lock. The rest of
 /// the block is found by the sweep after the next cycle.
 pub(crate) fn nested(kind: usize, class: usize) -> *mut u8 {
@@ -509,7 +691,7 @@ pub(crate) fn nested(kind: usize, class: usize) -> *mut u8 {
     let epoch = HEAP.epoch();
     // Before the block can be seen: no census may take it for an empty one of a list.
     block(run.first as u32).previous.set(ORPHAN);
-    let b = format(run, class, kind);
+    let b = format(run, class, kind, NONE);
     b.swept.set(epoch);
     claim(b, 0, 1, epoch);
     adopt_later(run.first as u32);
@@ -526,9 +708,7 @@ pub(crate) fn adopt_later(index: u32) {
 
 /// Takes the locks of all classes: nobody, registered or not, is inside a refill then.
 pub(crate) fn lock_all() {
-    for c in &CENTRALS {
-        c.lock.lock_raw();
-    }
+    locks().for_each(Lock::lock_raw);
 }
 
 /// Gives them back.
@@ -536,10 +716,8 @@ pub(crate) fn lock_all() {
 /// # Safety
 /// The caller took them with [`lock_all`].
 pub(crate) unsafe fn unlock_all() {
-    for c in &CENTRALS {
-        // SAFETY: the caller's promise.
-        unsafe { c.lock.unlock_raw() };
-    }
+    // SAFETY: the caller's promise.
+    locks().for_each(|lock| unsafe { lock.unlock_raw() });
 }
 
 /// In a fork child: nobody holds them.
@@ -547,10 +725,8 @@ pub(crate) unsafe fn unlock_all() {
 /// # Safety
 /// The caller is the only thread of the process.
 pub(crate) unsafe fn reset_after_fork() {
-    for c in &CENTRALS {
-        // SAFETY: the caller's promise.
-        unsafe { c.lock.reset_after_fork() };
-    }
+    // SAFETY: the caller's promise.
+    locks().for_each(|lock| unsafe { lock.reset_after_fork() });
     // SAFETY: the caller's promise.
     unsafe { shelf::reset_after_fork() };
 }
@@ -584,11 +760,11 @@ pub(crate) unsafe fn retire_in_stopped_world() -> usize {
         });
     }
     let epoch = HEAP.epoch();
-    for c in &CENTRALS {
+    for (_, central) in centrals() {
         // SAFETY: the caller holds the lock.
-        let lists = unsafe { &mut *c.lists.get() };
+        let lists = unsafe { &mut *central.0.get() };
         for list in &mut lists[..kind::count()] {
-            if list.epoch == epoch {
+            if list.ready && list.epoch == epoch {
                 for run in &list.sideline[..list.sidelined as usize] {
                     bytes += run[1] - run[0];
                     release(run[0], run[1]);
@@ -605,7 +781,7 @@ pub(crate) unsafe fn retire_in_stopped_world() -> usize {
             crate::large::adopt(at);
         } else {
             // SAFETY: the caller holds the lock.
-            let lists = unsafe { &mut *CENTRALS[b.class.get() as usize].lists.get() };
+            let lists = unsafe { &mut *CENTRALS[b.class.get() as usize].0.get() };
             lists[b.kind.get() as usize].link(at);
         }
         at = next;
@@ -618,9 +794,10 @@ pub(crate) unsafe fn retire_in_stopped_world() -> usize {
 /// # Safety
 /// The world is stopped and the caller holds the locks of all classes.
 pub(crate) unsafe fn for_each_block(kind: usize, mut f: impl FnMut(&'static Block)) {
-    for c in &CENTRALS {
+    for (_, central) in centrals() {
         // SAFETY: the caller holds the lock.
-        let mut at = unsafe { (&(*c.lists.get()))[kind].head };
+        let list = unsafe { &(&(*central.0.get()))[kind] };
+        let mut at = if list.ready { list.head } else { NONE };
         while at != NONE {
             let b = block(at);
             at = b.next.get();
@@ -637,11 +814,16 @@ pub(crate) fn forget_old_epochs(index: usize) {
         return;
     }
     let class = b.class.get() as usize;
-    let _locked = Locked::new(class);
-    if b.state() != State::Small || b.class.get() as usize != class {
+    let mut locked = Locked::new(list_owner(b), class);
+    if b.state() != State::Small || b.class.get() as usize != class || list_owner(b) != locked.owner {
         return;
     }
     let epoch = HEAP.epoch();
+    let list = locked.list(b.kind.get() as usize);
+    if b.swept.get() == AGAIN && !(list.epoch == epoch && b.frees_until_look.get() >> 24 == u32::from(epoch)) {
+        // Left by an earlier epoch: it must not be taken for one of this number, when that comes again.
+        b.swept.set(0);
+    }
     // SAFETY: the block is `Small`.
     for m in unsafe { b.all_marks() } {
         let v = m.load(Ordering::Relaxed);

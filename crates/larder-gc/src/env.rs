@@ -6,7 +6,7 @@
 
 use core::ffi::CStr;
 
-use larder_fixed::options::Options;
+use larder_fixed::options::{Form, Options};
 use larder_fixed::settings as heap;
 use larder_sys::env::{is_set, parse_size, size, var};
 use larder_units::Bytes;
@@ -80,7 +80,22 @@ pub fn read() -> Options {
         free_space_divisor: GC_free_space_divisor.get(),
         markers: markers(),
         suspend_signal: threads::suspend_signal(),
+        sharing: larder_fixed::sharing::Setting::default(),
         collect_every: positive(c"LARDER_COLLECT_EVERY").map(|n| n as u64),
+        widest_scan: widest_scan(),
+    }
+}
+
+/// The widest vector instructions that `LARDER_SIMD` allows for scanning.
+fn widest_scan() -> Form {
+    match var(c"LARDER_SIMD").map(CStr::to_bytes) {
+        None | Some(b"avx512") => Form::Avx512,
+        Some(b"avx2") => Form::Avx2,
+        Some(b"none") => Form::Portable,
+        Some(_) => {
+            larder_sys::say!("LARDER_SIMD is none of none, avx2 and avx512, and is ignored");
+            Form::Avx512
+        }
     }
 }
 

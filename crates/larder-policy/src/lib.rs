@@ -5,3 +5,4 @@
 
 pub mod crew;
 pub mod pacing;
+pub mod sharing;

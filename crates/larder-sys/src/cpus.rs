@@ -38,7 +38,7 @@ pub fn allowed() -> usize {
 
 /// Vector instructions that the processor has and the kernel keeps the registers of.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Vector {
+pub struct Simd {
     /// AVX2.
     pub avx2: bool,
     /// The first and common part of AVX-512.
@@ -49,7 +49,7 @@ pub struct Vector {
 
 /// Asks the processor. Not fast: a hypervisor may answer.
 #[cfg(target_arch = "x86_64")]
-pub fn vector() -> Vector {
+pub fn simd() -> Simd {
     use core::arch::x86_64::{__cpuid, __cpuid_count};
     const OSXSAVE: u32 = 1 << 27;
     const AVX: u32 = 1 << 28;
@@ -62,11 +62,11 @@ pub fn vector() -> Vector {
     /// The same, and the masks and the two upper parts of AVX-512.
     const ZMM: u64 = 0b1110_0110;
     if __cpuid(0).eax < 7 {
-        return Vector::default();
+        return Simd::default();
     }
     let one = __cpuid(1).ecx;
     if one & OSXSAVE == 0 || one & AVX == 0 {
-        return Vector::default();
+        return Simd::default();
     }
     let (low, high): (u32, u32);
     // SAFETY: OSXSAVE says that the instruction exists; it reads one register.
@@ -75,7 +75,7 @@ pub fn vector() -> Vector {
     }
     let saved = u64::from(high) << 32 | u64::from(low);
     let seven = __cpuid_count(7, 0).ebx;
-    Vector {
+    Simd {
         avx2: saved & YMM == YMM && seven & AVX2 != 0,
         avx512f: saved & ZMM == ZMM && seven & AVX512F != 0,
         bmi2: seven & BMI1 != 0 && seven & BMI2 != 0,

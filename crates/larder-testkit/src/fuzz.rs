@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 use larder_fixed::finalization::{self, Order};
-use larder_fixed::options::Options;
+use larder_fixed::options::{Form, Options};
 use larder_fixed::{allocate, allocate_aligned, allocate_many, cycle, free, init, kind, object};
 
 use crate::table::Words;
@@ -36,6 +36,8 @@ pub struct Plan {
     pub finalizers: bool,
     /// Markers, or as many as the heap thinks right.
     pub markers: Option<usize>,
+    /// The widest vector instructions that markers use.
+    pub widest_scan: Form,
     /// Called by each thread before its first and after its last operation.
     pub around: [fn(); 2],
 }
@@ -51,6 +53,7 @@ impl Plan {
             all_interior_pointers: true,
             finalizers: true,
             markers: None,
+            widest_scan: Form::Avx512,
             around: [|| {}; 2],
         }
     }
@@ -71,6 +74,7 @@ pub fn prepare(plan: &Plan) {
         collect_every: plan.collect_every,
         all_interior_pointers: plan.all_interior_pointers,
         markers: plan.markers,
+        widest_scan: plan.widest_scan,
         ..Options::default()
     });
     verifier::watch(if plan.finalizers { Rules::WITH_FINALIZERS } else { Rules::EXACT });

@@ -481,7 +481,7 @@ impl Walk<'_> {
         let mut small = [[Chain::EMPTY; kind::MAX]; COUNT];
         let mut large = Chain::EMPTY;
         let mut free = [Chain::EMPTY; BINS];
-        let mut discarded = 0;
+        let (mut discarded, mut owned, mut owners) = (0, 0, 0);
         let mut index = 0;
         while index < self.blocks {
             let b = self.block(index);
@@ -499,7 +499,10 @@ impl Walk<'_> {
             match state {
                 BlockState::Small => {
                     self.check_small(index, b);
-                    small[b.class.get() as usize][b.kind.get() as usize].meet(index, b);
+                    owners = owners.max(list_owner(b) + 1);
+                    if list_owner(b) == 0 {
+                        small[b.class.get() as usize][b.kind.get() as usize].meet(index, b);
+                    }
                 }
                 BlockState::Large => {
                     self.check_large(index, b);
@@ -519,6 +522,12 @@ impl Walk<'_> {
                     free[length.min(BINS - 1)].meet(index, b);
                     discarded += if b.size.get() == 1 { length } else { 0 };
                 }
+                BlockState::Owned => {
+                    if (index + 1..index + length).any(|i| self.block(i).state() != BlockState::Untouched) {
+                        die!("verifier: the owned run at block {index} of {length} blocks overlaps something");
+                    }
+                    owned += length;
+                }
                 BlockState::Untouched | BlockState::Tail => {}
             }
             if matches!(state, BlockState::Small | BlockState::Large) {
@@ -535,18 +544,39 @@ impl Walk<'_> {
         if known != discarded {
             die!("verifier: the pool counts {known} discarded blocks, its runs hold {discarded}");
         }
-        for (class, kinds) in small.iter().enumerate() {
-            for (kind, chain) in kinds.iter().enumerate() {
-                self.check_chain(chain, |b| {
-                    b.state() == BlockState::Small && b.class.get() as usize == class && b.kind.get() as usize == kind
-                });
+        let counted = larder_fixed::sharing::figures();
+        if counted.free != owned || counted.consumed != counted.used + owned {
+            die!("verifier: {owned} blocks are free and owned, but {counted:?}");
+        }
+        self.check_small_chains(&small, 0);
+        for owner in 1..owners {
+            small = [[Chain::EMPTY; kind::MAX]; COUNT];
+            for index in 0..self.blocks {
+                let b = self.block(index);
+                if b.state() == BlockState::Small && list_owner(b) == owner {
+                    small[b.class.get() as usize][b.kind.get() as usize].meet(index, b);
+                }
             }
+            self.check_small_chains(&small, owner);
         }
         self.check_chain(&large, |b| b.state() == BlockState::Large);
         for (bin, chain) in free.iter().enumerate() {
             self.check_chain(chain, |b| {
                 b.state() == BlockState::Free && (b.blocks.get() as usize).min(BINS - 1) == bin
             });
+        }
+    }
+
+    /// Every list of an owner holds the blocks of a class and kind.
+    fn check_small_chains(&self, small: &[[Chain; kind::MAX]; COUNT], owner: usize) {
+        for (class, kinds) in small.iter().enumerate() {
+            for (kind, chain) in kinds.iter().enumerate() {
+                self.check_chain(chain, |b| {
+                    b.state() == BlockState::Small
+                        && (b.class.get() as usize, b.kind.get() as usize) == (class, kind)
+                        && list_owner(b) == owner
+                });
+            }
         }
     }
 
@@ -639,6 +669,11 @@ impl Walk<'_> {
             );
         }
     }
+}
+
+/// Whose list a block is in: what nobody owns is in the first one's.
+fn list_owner(b: &Block) -> usize {
+    if b.owner.get() == NONE { 0 } else { b.owner.get() as usize }
 }
 
 /// What the walk over the table knows about one list.

@@ -2,6 +2,7 @@
 //!
 //! A run that fails names its seed; `LARDER_SEED=N cargo test -p larder-testkit --test fuzz` repeats it.
 
+use larder_fixed::options::Form;
 use larder_fixed::{cycle, stats};
 use larder_testkit::fuzz::{Plan, run};
 use larder_testkit::{WITHOUT_SEQUENCES, asked_seed, in_child};
@@ -43,6 +44,24 @@ fn eight_threads_where_only_bases_count_in_the_heap() {
     for_each_seed("eight_threads_where_only_bases_count_in_the_heap", &[], |seed| {
         run(&Plan { all_interior_pointers: false, collect_every: Some(60), ..Plan::new(8, seed, 1000) });
     });
+}
+
+/// With narrower vector instructions than the processor has.
+fn narrower(name: &str, widest_scan: Form) {
+    for_each_seed(name, &[], |seed| {
+        let plan = Plan { widest_scan, all_interior_pointers: seed % 2 == 0, ..Plan::new(4, seed, 1500) };
+        run(&Plan { finalizers: false, collect_every: Some(40), ..plan });
+    });
+}
+
+#[test]
+fn four_threads_scanned_without_vectors() {
+    narrower("four_threads_scanned_without_vectors", Form::Portable);
+}
+
+#[test]
+fn four_threads_scanned_with_avx2_at_most() {
+    narrower("four_threads_scanned_with_avx2_at_most", Form::Avx2);
 }
 
 #[test]

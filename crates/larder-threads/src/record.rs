@@ -94,6 +94,10 @@ pub struct Thread {
     pub(crate) suspension: AtomicU32,
     /// Happens when `suspension` changes. Sync: its own.
     pub(crate) suspension_changed: Event,
+    /// Number of the record: below the most threads that there ever were at once. Kept when the record is reused.
+    ///
+    /// Sync: written once, under the registry's lock, before the record is used.
+    pub(crate) number: AtomicU32,
     /// The client was told that this thread was stopped.
     ///
     /// Sync: the collector, during a stop.
@@ -128,6 +132,7 @@ impl Default for Thread {
             stopped_on: [word(), word()],
             suspension: AtomicU32::new(0),
             suspension_changed: Event::new(),
+            number: AtomicU32::new(0),
             announced: AtomicU32::new(0),
             buffers: AtomicPtr::new(core::ptr::null_mut()),
         }
@@ -156,6 +161,11 @@ impl Thread {
     /// The kernel's id of the thread.
     pub fn tid(&self) -> i32 {
         self.tid.load(Ordering::Relaxed)
+    }
+
+    /// The record's number: threads that exist at the same time have different ones, and they are small.
+    pub fn number(&self) -> usize {
+        self.number.load(Ordering::Relaxed) as usize
     }
 
     /// Where its stack begins.

@@ -30,6 +30,8 @@ pub struct Registry {
     free: AtomicPtr<Thread>,
     /// Where records come from. Sync: `lock`.
     arena: UnsafeCell<Arena>,
+    /// Records that were ever made. Sync: `lock`.
+    records: AtomicU32,
     /// Registered threads that can run. Sync: written under `lock`, read by anyone as a statistic.
     count: AtomicU32,
     /// Threads that were ever registered. Sync: as `count`.
@@ -74,7 +76,10 @@ impl RegistryGuard<'_> {
         let record = unsafe {
             match at.as_ref() {
                 Some(free) => registry.free.store(free.next.load(Ordering::Relaxed), Ordering::Relaxed),
-                None => at = (*registry.arena.get()).allocate_one::<Thread>()?.as_ptr(),
+                None => {
+                    at = (*registry.arena.get()).allocate_one::<Thread>()?.as_ptr();
+                    (*at).number.store(registry.records.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+                }
             }
             &*at
         };
@@ -166,6 +171,7 @@ impl Registry {
             first: AtomicPtr::new(ptr::null_mut()),
             free: AtomicPtr::new(ptr::null_mut()),
             arena: UnsafeCell::new(Arena::new()),
+            records: AtomicU32::new(0),
             count: AtomicU32::new(0),
             total: AtomicUsize::new(0),
             buffer_bytes: AtomicUsize::new(0),

@@ -374,6 +374,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             }
             given += 1;
         }
+        self.own.stack.settle();
         announce(given);
     }
 

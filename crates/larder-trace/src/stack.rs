@@ -171,6 +171,20 @@ impl Stack {
         Some(entry)
     }
 
+    /// Moves the entries to the beginning, if what was given away from the bottom has left as much room there. Otherwise a
+    /// stack that is never empty would wander through its whole reservation, and through every cache.
+    pub fn settle(&mut self) {
+        const WORTH: usize = 256;
+        let n = self.len();
+        if self.bottom < n.max(WORTH) {
+            return;
+        }
+        self.highest = self.highest.max(self.top);
+        // SAFETY: both ranges are inside the reservation and do not overlap.
+        unsafe { core::ptr::copy_nonoverlapping(self.entries.add(self.bottom), self.entries, n) };
+        (self.bottom, self.top) = (0, n);
+    }
+
     /// How many entries there are.
     #[inline(always)]
     pub fn len(&self) -> usize {
@@ -242,5 +256,28 @@ mod tests {
         while s.pop().is_some() {}
         s.trim();
         assert!(s.is_empty());
+    }
+
+    #[test]
+    fn a_stack_whose_oldest_entries_are_given_away_stays_where_it_is() {
+        let mut s = Stack::new();
+        s.reserve(8192).unwrap();
+        let mut next = 0;
+        for _ in 0..100 {
+            for _ in 0..600 {
+                s.push(entry(next));
+                next += 1;
+            }
+            for old in next - 600..next - 40 {
+                assert_eq!(s.pop_oldest().unwrap().descriptor, old);
+            }
+            s.settle();
+            for new in (next - 40..next).rev() {
+                assert_eq!(s.pop().unwrap().descriptor, new);
+            }
+            s.push(entry(next));
+            s.pop();
+        }
+        assert!(!s.take_overflow() && s.is_empty());
     }
 }

@@ -173,7 +173,7 @@ mod x86 {
 }
 
 /// The forms that there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Form {
     /// [`Portable`].
@@ -184,10 +184,16 @@ pub enum Form {
     Avx512 = 3,
 }
 
-/// The best form for this processor and kernel.
+/// What the processor said, or less. Sync: a memory of a constant; 0 before the first question.
+static BEST: AtomicU8 = AtomicU8::new(0);
+
+/// Allows no better form than this. Before the first marker begins.
+pub fn limit(to: Form) {
+    BEST.store(detect().min(to) as u8, Ordering::Relaxed);
+}
+
+/// The best form for this processor and kernel that is allowed.
 pub fn best() -> Form {
-    /// Sync: a memory of what the processor says; 0 before the first question.
-    static BEST: AtomicU8 = AtomicU8::new(0);
     match BEST.load(Ordering::Relaxed) {
         1 => Form::Portable,
         2 => Form::Avx2,
@@ -207,10 +213,10 @@ fn detect() -> Form {
 
 #[cfg(target_arch = "x86_64")]
 fn detect() -> Form {
-    let vector = larder_sys::cpus::vector();
-    if vector.avx512f && vector.bmi2 {
+    let simd = larder_sys::cpus::simd();
+    if simd.avx512f && simd.bmi2 {
         Form::Avx512
-    } else if vector.avx2 && vector.bmi2 {
+    } else if simd.avx2 && simd.bmi2 {
         Form::Avx2
     } else {
         Form::Portable

@@ -1,0 +1,162 @@
+//! `cargo xtask apps`: the thesis's programs of `apps/gc`, at their small sizes, on a staged Larder, with restartable
+//! sequences, without, and in each setting of block sharing, and on the stock library, with several numbers of threads.
+//!
+//! Each checks itself; what is checked here is that they print their line, and that its checksum is the same everywhere.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::clients::find;
+use crate::programs::{WITHOUT_RSEQ, stock};
+use crate::stage;
+use crate::tally::Tally;
+use crate::workspace::Workspace;
+
+/// The programs, as `stage` compiles them into `apps/`.
+pub const PROGRAMS: &[&str] = &["matmul", "bh-st", "bh-pt", "cky", "cube", "unfair", "throughput"];
+/// One, and more than a small machine has.
+const THREADS: &[&str] = &["1", "2", "5"];
+/// No run takes a tenth of this on a quiet machine.
+const LIMIT: &str = "60";
+
+/// Compiles every program into `into`, linked to the library in `lib`. `None` where there is no C compiler.
+pub fn compile(workspace: &Workspace, lib: &Path, into: &Path) -> Result<Option<()>> {
+    let named = env::var("CC").ok().filter(|name| !name.is_empty());
+    let found = named.or_else(|| ["cc", "gcc", "clang"].into_iter().find(|name| find(name).is_some()).map(Into::into));
+    let Some(compiler) = found else { return Ok(None) };
+    std::fs::create_dir_all(into).with_context(|| format!("cannot create {}", into.display()))?;
+    for program in PROGRAMS {
+        // By its file, so that no other libgc is linked; renamed into place, because the old one may be running.
+        let (binary, new) = (into.join(program), into.join(format!("{program}.new")));
+        let status = Command::new(&compiler)
+            .args(["-O2", "-Wall", "-Wextra", "-pthread", "-I"])
+            .arg(workspace.root().join("include"))
+            .arg(workspace.root().join(format!("apps/gc/{program}.c")))
+            .arg("-o")
+            .arg(&new)
+            .arg(lib.join("libgc.so.1"))
+            .args(["-Wl,-rpath,$ORIGIN/../lib", "-lm"])
+            .status()
+            .with_context(|| format!("cannot start {compiler}"))?;
+        if !status.success() {
+            bail!("{compiler} could not compile apps/gc/{program}.c ({status})");
+        }
+        std::fs::rename(&new, &binary).with_context(|| format!("cannot create {}", binary.display()))?;
+    }
+    Ok(Some(()))
+}
+
+/// Stages Larder and runs the programs.
+pub fn apps(workspace: &Workspace) -> Result<()> {
+    let staged = workspace.scratch("stage")?;
+    stage::stage(workspace, &staged)?;
+    let tally = run_all(&staged)?;
+    println!("{tally}");
+    tally.verdict()
+}
+
+/// A way to run a program: its name, the library's folder, and what is added to the environment.
+struct Way {
+    name: String,
+    lib: PathBuf,
+    environment: Vec<(&'static str, String)>,
+}
+
+/// Runs every program in every way.
+pub fn run_all(staged: &Path) -> Result<Tally> {
+    let lib = staged.join("lib");
+    let way =
+        |name: &str, environment: Vec<(&'static str, String)>| Way { name: name.into(), lib: lib.clone(), environment };
+    let mut ways = vec![way("Larder", vec![]), way("without rseq", vec![("GLIBC_TUNABLES", WITHOUT_RSEQ.into())])];
+    for sharing in ["page-shared", "all-local", "lps:1", "lps:1.5", "lps:auto"] {
+        let owners = vec![("LARDER_SHARING", sharing.into()), ("LARDER_OWNERS", "thread".into())];
+        ways.push(way(sharing, owners));
+    }
+    match stock() {
+        Some(folder) => ways.push(Way { name: "the stock library".into(), lib: folder, environment: vec![] }),
+        None => println!("SKIPPED apps on the stock library: there is no libgc.so.1 (apt-get install libgc1)"),
+    }
+    let mut tally = Tally::default();
+    for program in PROGRAMS {
+        let binary = staged.join("apps").join(program);
+        if !binary.exists() {
+            println!("SKIPPED {program}: it was not compiled (apt-get install gcc libc6-dev)");
+            tally.skipped += 1;
+            continue;
+        }
+        tally += run_program(program, &binary, &ways)?;
+    }
+    Ok(tally)
+}
+
+fn run_program(program: &str, binary: &Path, ways: &[Way]) -> Result<Tally> {
+    let mut tally = Tally::default();
+    let mut first: Option<String> = None;
+    for way in ways {
+        for threads in THREADS {
+            let output = Command::new("timeout")
+                .args([LIMIT])
+                .arg(binary)
+                .args([threads, "ci"])
+                .env_remove("LD_PRELOAD")
+                .env_remove("GLIBC_TUNABLES")
+                .env("LD_LIBRARY_PATH", &way.lib)
+                .envs(way.environment.iter().map(|(name, value)| (name, value)))
+                .stdin(Stdio::null())
+                .output()
+                .with_context(|| format!("cannot start {}", binary.display()))?;
+            let text = String::from_utf8_lossy(&output.stdout);
+            let sum = sum_of(program, threads, &text);
+            let what = format!("{program}, {threads} threads, {}", way.name);
+            let fault = if !output.status.success() {
+                Some(format!("{}; {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+            } else if sum.is_none() {
+                Some(format!("it printed {text:?}"))
+            } else if first.is_some() && first != sum {
+                Some(format!("its sum is {sum:?}, and was {first:?}"))
+            } else {
+                None
+            };
+            match fault {
+                Some(why) => {
+                    println!("FAILED  {what}: {why}");
+                    tally.failed += 1;
+                }
+                None => tally.passed += 1,
+            }
+            first = first.or(sum);
+        }
+    }
+    println!("ok      {program}: {} runs", tally.passed);
+    Ok(tally)
+}
+
+/// The checksum in `PROGRAM T=THREADS sum=SUM time_s=... gc_ms=... ...`; `None` where the line is another one.
+fn sum_of(program: &str, threads: &str, output: &str) -> Option<String> {
+    let line = output.strip_suffix('\n').filter(|line| !line.contains('\n'))?;
+    let rest = line.strip_prefix(&format!("{program} T={threads} sum="))?;
+    let mut words = rest.split(' ');
+    let sum = words.next().filter(|sum| sum.len() == 16 && sum.chars().all(|c| c.is_ascii_hexdigit()))?;
+    for key in ["time_s=", "gc_ms="] {
+        words.next()?.strip_prefix(key)?.parse::<f64>().ok()?;
+    }
+    Some(sum.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_taken_only_as_documented() {
+        let line = "cube T=2 sum=95ab55bfe0d72ce4 time_s=0.008 gc_ms=1.611 states=27702\n";
+        assert_eq!(sum_of("cube", "2", line).as_deref(), Some("95ab55bfe0d72ce4"));
+        assert_eq!(sum_of("cube", "1", line), None);
+        assert_eq!(sum_of("cky", "2", line), None);
+        assert_eq!(sum_of("cube", "2", &line.replace("gc_ms=", "gc=")), None);
+        assert_eq!(sum_of("cube", "2", &line.replace("95ab", "")), None);
+    }
+}
