@@ -32,6 +32,7 @@ pub fn test(workspace: &Workspace) -> Result<()> {
     tests.arg("--workspace").args(workspace.exclude_shared_objects());
     tally += count(tests.env("LARDER_STAGE", &staged))?;
 
+    tally += toolkit(workspace)?;
     tally += models(workspace)?;
     tally += critical_sections::test(workspace)?;
 
@@ -54,6 +55,19 @@ pub fn test(workspace: &Workspace) -> Result<()> {
 
     println!("{tally}");
     tally.verdict()
+}
+
+/// The tests of what `larder-sync` offers to other programs, with its feature `std`, in a target folder of their own:
+/// everything else is built without.
+fn toolkit(workspace: &Workspace) -> Result<Tally> {
+    if !workspace.has("larder-sync") {
+        return Ok(Tally::default());
+    }
+    let mut tests = workspace.cargo();
+    tests
+        .args(["test", "--package", "larder-sync", "--features", "std", "--no-fail-fast"])
+        .env("CARGO_TARGET_DIR", workspace.target().join("toolkit"));
+    count(&mut tests)
 }
 
 /// The loom models: integration tests named `loom_*`, built with `--cfg loom` in a target folder of their own, so that

@@ -88,6 +88,8 @@ pub mod worklist;
 /// The asymmetric fence by the name that others know it by.
 pub use asymmetric as asymmetric_fence;
 
+#[cfg(any(feature = "std", loom))]
+mod cell;
 #[cfg(not(loom))]
 mod errno;
 #[cfg(any(feature = "std", loom))]

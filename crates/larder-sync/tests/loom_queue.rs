@@ -104,8 +104,12 @@ macro_rules! mutants {
 }
 
 mutants! {
+    slot_read_relaxed: "queue.slot: Acquire", in_order(3, 3);
+    slot_written_relaxed: "queue.slot: Release", in_order(3, 3);
     waiter_without_its_half: "events: the heavy half", in_order(1, 3);
     notifier_without_its_half: "events: the light half", in_order(1, 3);
+    mail_read_relaxed: "ticket.mail: Acquire", tickets_in_order(3, 2, 3);
+    mail_written_relaxed: "ticket.mail: Release", tickets_in_order(3, 2, 3);
     turn_read_relaxed: "ticket.turn: Acquire", tickets_in_order(2, 1, 3);
     turn_written_relaxed: "ticket.turn: Release", tickets_in_order(2, 1, 3);
 }

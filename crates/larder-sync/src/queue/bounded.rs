@@ -3,10 +3,10 @@
 use super::{patience, std};
 use crate::asymmetric;
 use crate::atomic::{AtomicUsize, Ordering};
+use crate::cell::UnsafeCell;
 use crate::event_count::EventCount;
 use crate::line::Line;
 use crate::step;
-use core::cell::UnsafeCell;
 use core::fmt;
 use core::mem::MaybeUninit;
 use std::boxed::Box;
@@ -107,7 +107,7 @@ impl<T> BoundedQueue<T> {
                 ) {
                     Ok(_) => {
                         // SAFETY: this thread has claimed the turn, so the value is its own.
-                        unsafe { (*slot.value.get()).write(value) };
+                        slot.value.with_mut(|place| unsafe { (*place).write(value) });
                         // ORDER queue.slot: Release, with the load in `try_take`.
                         slot.turn.store(ticket.wrapping_add(1), step::order("queue.slot: Release", Ordering::Release));
                         self.not_empty.notify(1);
@@ -146,7 +146,7 @@ impl<T> BoundedQueue<T> {
                     match self.takes.compare_exchange_weak(ticket, next, Ordering::Relaxed, Ordering::Relaxed) {
                         Ok(_) => {
                             // SAFETY: this thread has claimed the turn, and the slot is full.
-                            let value = unsafe { (*slot.value.get()).assume_init_read() };
+                            let value = slot.value.with_mut(|place| unsafe { (*place).assume_init_read() });
                             let free = ticket.wrapping_add(self.capacity());
                             // ORDER queue.slot: Release, with the load in `try_put`.
                             slot.turn.store(free, step::order("queue.slot: Release", Ordering::Release));
