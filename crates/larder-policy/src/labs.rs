@@ -259,11 +259,7 @@ mod tests {
             [(4, 6, 4), (6, 9, 4), (9, 13, 4), (64, 96, 32), (400, 512, 200), (512, 512, 256)]
         {
             assert_eq!(sizes.after_refill(KIB(size)), KIB(refilled), "refill of {size} KiB");
-            assert_eq!(
-                sizes.after_collection(KIB(size), Share(0), KIB(0)),
-                KIB(collected),
-                "collection at {size} KiB"
-            );
+            assert_eq!(sizes.after_collection(KIB(size), Share(0), KIB(0)), KIB(collected), "collection at {size} KiB");
         }
     }
 
@@ -316,9 +312,7 @@ mod tests {
         for sizes in all {
             for size in edges.map(Bytes) {
                 for share in [0, 1, 1 << 15, 1 << 16, u32::MAX].map(Share) {
-                    for next in
-                        [sizes.after_refill(size), sizes.after_collection(size, share, size), sizes.first()]
-                    {
+                    for next in [sizes.after_refill(size), sizes.after_collection(size, share, size), sizes.first()] {
                         assert!(next >= sizes.least && next <= sizes.most && next.0 % STEP.0 == 0, "{next:?}");
                     }
                 }
@@ -400,12 +394,8 @@ mod tests {
         for unused in 0..64 {
             for processors in 1..8 {
                 for threads in 0..8 {
-                    let facts = FlipFacts {
-                        unused: KIB(unused),
-                        largest: KIB(8),
-                        processors,
-                        allocating_threads: threads,
-                    };
+                    let facts =
+                        FlipFacts { unused: KIB(unused), largest: KIB(8), processors, allocating_threads: threads };
                     let both = next_side(Side::Threads, facts) == Side::Processors
                         && next_side(Side::Processors, facts) == Side::Threads;
                     assert_eq!(both, unused > 8 * processors.max(threads));
