@@ -91,7 +91,7 @@ struct Heap {
 impl Heap {
     fn new(sharing: Sharing, k: Ratio, owners: usize) -> Self {
         let space = Space::new();
-        space.reserve(Bytes::mib(512)).expect("address space");
+        space.reserve(Bytes::mib(512), true).expect("address space");
         let uses = Uses { used: 0, most_used: 0, by_owner: vec![0; owners], most_by_owner: vec![0; owners] };
         let heap = Self { space, pool: Pool::new(), owners: Box::default(), held: Vec::new(), uses, kept: 0 };
         heap.owners.set_sharing(sharing);

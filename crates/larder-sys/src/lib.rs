@@ -14,6 +14,7 @@ pub mod hint;
 pub mod loader;
 pub mod membarrier;
 pub mod memory;
+pub mod numa;
 pub mod report;
 pub mod rseq_area;
 pub mod signal;
