@@ -435,6 +435,7 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
         HEAP.since.fetch_sub(record.allocated.0, Ordering::Relaxed);
         HEAP.freed.store(0, Ordering::Relaxed);
         CENSUS.store(0, Ordering::Relaxed);
+        sharing::begin_sweep();
         if ablation::get().leaves_out(Optimization::LazySweep) {
             // As collectors do that build the list of empty blocks in the pause (thesis 3.3).
             let _deferral = defer::enter();

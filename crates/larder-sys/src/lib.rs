@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod arena;
+pub mod cgroup;
 pub mod clock;
 pub mod cpus;
 pub mod env;
