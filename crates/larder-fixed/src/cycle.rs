@@ -33,11 +33,12 @@ use larder_trace::marker::Tally;
 use larder_trace::{Interior, Marker, Objects};
 use larder_units::{Blocks, Bytes, Nanos};
 
+use crate::ablation::Optimization;
 use crate::heap::{HEAP, next_epoch};
 use crate::hooks::{self, Event};
 use crate::settings;
 use crate::view::View;
-use crate::{disclaim, events, finalization, kind, large, lock, refill, roots, sharing};
+use crate::{ablation, disclaim, events, finalization, kind, large, lock, refill, roots, sharing};
 
 /// One cycle at a time. Rank: after the loader, before the allocation lock.
 static CYCLE: Lock = Lock::new();
@@ -170,6 +171,12 @@ fn crew_facts() -> CrewFacts {
         asked: (asked > 0).then_some(asked),
         traced: Bytes(HEAP.live.load(Ordering::Relaxed) + ROOTS.load(Ordering::Relaxed)),
     }
+}
+
+/// Markers for the next cycle.
+fn markers_now() -> usize {
+    let adaptive = !ablation::get().leaves_out(Optimization::Markers);
+    if adaptive { markers_for(crew_facts()) } else { markers() }
 }
 
 /// CPUs, looked up now and then: a quota may change while the program runs.
@@ -329,7 +336,7 @@ fn run(request: Request) -> bool {
         // thread takes malloc's lock, which a thread that is stopped may hold. The helper inherits the mask.
         let mask = all_but_stop().set();
         let guard = PREPARE.lock();
-        let markers = CREW.prepare(markers_for(crew_facts()));
+        let markers = CREW.prepare(markers_now());
         drop(guard);
         mask.set();
         markers
@@ -428,6 +435,12 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
         HEAP.since.fetch_sub(record.allocated.0, Ordering::Relaxed);
         HEAP.freed.store(0, Ordering::Relaxed);
         CENSUS.store(0, Ordering::Relaxed);
+        sharing::begin_sweep();
+        if ablation::get().leaves_out(Optimization::LazySweep) {
+            // As collectors do that build the list of empty blocks in the pause (thesis 3.3).
+            let _deferral = defer::enter();
+            while census(Blocks(usize::MAX / 2)) {}
+        }
     }
     let next = budget(Bytes(HEAP.live.load(Ordering::Relaxed)));
     // A cycle that was given up is not due again at once.
@@ -488,6 +501,7 @@ unsafe fn mark(own: &'static Thread, markers: usize, request: &Request, record: 
     // SAFETY: the collection lock is held, and this is the only use.
     let first = unsafe { CREW.first() };
     let mut marker = Marker::new(view, first);
+    marker.leave_out(ablation::get());
     push_roots(&mut marker, own, record);
     if is_given_up(request) {
         marker.abandon();

@@ -8,6 +8,7 @@
 
 #![cfg_attr(not(test), no_std)]
 
+pub mod ablation;
 pub mod allocate;
 pub mod cycle;
 pub mod disclaim;

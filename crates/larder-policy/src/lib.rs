@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod ablation;
 pub mod crew;
 pub mod labs;
 pub mod pacing;
