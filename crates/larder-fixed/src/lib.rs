@@ -9,7 +9,9 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod allocate;
+pub mod concurrent;
 pub mod cycle;
+mod dirty;
 pub mod disclaim;
 pub mod events;
 pub mod finalization;

@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod concurrent;
 pub mod crew;
 pub mod pacing;
 pub mod sharing;

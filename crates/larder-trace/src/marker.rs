@@ -7,6 +7,7 @@
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use larder_sync::worklist::Deque;
+use larder_sys::vector::Vector;
 
 use crate::descriptor::{self, Entry, MAX_PROCS, MarkProc};
 use crate::stack::{Cursor, Stack};
@@ -181,12 +182,31 @@ pub struct Marker<'a, H: Objects> {
     at: usize,
     /// What it did.
     pub tally: Tally,
+    /// Where entries go that are not to be scanned beside the program; `None` in a stopped world. See [`Marker::put_aside`].
+    aside: Option<&'a mut Vector<Entry>>,
 }
 
 impl<'a, H: Objects> Marker<'a, H> {
-    /// A marker with nothing to do, and no public part.
+    /// A marker that goes on with what is on its stack, and has no public part.
     pub fn new(heap: H, own: &'a mut Own) -> Self {
-        Self { heap, own, public: None, queue: [heap.nowhere(); QUEUE], at: 0, tally: Tally::default() }
+        Self { heap, own, public: None, queue: [heap.nowhere(); QUEUE], at: 0, tally: Tally::default(), aside: None }
+    }
+
+    /// For marking beside the program: entries that name a client's mark procedure, or a descriptor that must be looked
+    /// up in memory which the program may be changing, are added to `aside` and not scanned. A procedure may follow
+    /// pointers into memory that another thread frees; a type that is read too early may be anything.
+    ///
+    /// One in the object behind its first word is looked up: it is written once, when the object is made, and is zero before.
+    pub fn put_aside(&mut self, aside: &'a mut Vector<Entry>) {
+        self.aside = Some(aside);
+    }
+
+    /// Takes an entry aside if that is wanted; says whether it was.
+    fn is_put_aside(&mut self, entry: Entry) -> bool {
+        let Some(aside) = &mut self.aside else { return false };
+        // An entry that is lost is found by the walk that an overflow asks for.
+        self.own.stack.overflowed |= aside.push(entry).is_err();
+        true
     }
 
     /// The heap.
@@ -199,6 +219,13 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.own.stack.push(entry);
     }
 
+    /// Adds work, or takes it aside where the marker does so at all: for an object whose descriptor may not be there yet.
+    pub fn push_unless_beside(&mut self, entry: Entry) {
+        if !self.is_put_aside(entry) {
+            self.push(entry);
+        }
+    }
+
     /// Adds a range of words.
     pub fn push_range(&mut self, low: usize, high: usize, interior: Interior) {
         let low = low.next_multiple_of(size_of::<usize>());
@@ -207,6 +234,29 @@ impl<'a, H: Objects> Marker<'a, H> {
         if length > 0 {
             self.push(Entry { start: core::ptr::with_exposed_provenance_mut(low), descriptor: length | tag });
         }
+    }
+
+    /// Looks at the words of a range now, and marks what they refer to: for ranges that may be gone later.
+    ///
+    /// # Safety
+    /// The range is readable.
+    pub unsafe fn scan_now(&mut self, low: usize, high: usize, interior: Interior) {
+        let mut hot = self.lift();
+        let range = self.heap.range();
+        for at in (low.next_multiple_of(size_of::<usize>())..high & !7).step_by(size_of::<usize>()) {
+            // SAFETY: the caller's promise.
+            let word = unsafe { core::ptr::with_exposed_provenance::<usize>(at).read() };
+            if word.wrapping_sub(range.base) < range.span
+                && let Some(place) = self.heap.find(word, interior)
+            {
+                hot.found(&mut self.queue, place, word);
+                if hot.refused.is_some() {
+                    self.lower(hot);
+                    hot = self.lift();
+                }
+            }
+        }
+        self.lower(hot);
     }
 
     /// Looks at one word as if it had been found in a range.
@@ -225,9 +275,14 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.lower(hot);
     }
 
+    /// Remembers that something marked was not scanned: the heap is walked for it.
+    pub fn note_overflow(&mut self) {
+        self.own.stack.overflowed = true;
+    }
+
     /// Marks what is still in the queue.
     #[inline(never)]
-    fn flush(&mut self) {
+    pub fn flush(&mut self) {
         let mut hot = self.lift();
         for slot in 0..QUEUE {
             let place = core::mem::replace(&mut self.queue[(self.at + slot) % QUEUE], self.heap.nowhere());
@@ -263,14 +318,20 @@ impl<'a, H: Objects> Marker<'a, H> {
     /// Works until its private part and its queue are empty. Returns entries to the public part on the way, calling
     /// `announce` with their number.
     pub fn drain(&mut self, announce: impl FnMut(usize)) {
+        self.drain_until(announce, || false);
+    }
+
+    /// As [`Marker::drain`], but leaves what is left on its stack when `interrupted` says so. It is asked for every batch.
+    /// Returns whether nothing is left.
+    pub fn drain_until(&mut self, announce: impl FnMut(usize), interrupted: impl FnMut() -> bool) -> bool {
         match window::best() {
-            Form::Portable => self.drain_with::<Portable>(announce),
+            Form::Portable => self.drain_with::<Portable>(announce, interrupted),
             // SAFETY: the processor has what the form asks for.
             #[cfg(target_arch = "x86_64")]
-            Form::Avx2 => unsafe { self.drain_avx2(announce) },
+            Form::Avx2 => unsafe { self.drain_avx2(announce, interrupted) },
             // SAFETY: likewise.
             #[cfg(target_arch = "x86_64")]
-            Form::Avx512 => unsafe { self.drain_avx512(announce) },
+            Form::Avx512 => unsafe { self.drain_avx512(announce, interrupted) },
             #[cfg(not(target_arch = "x86_64"))]
             _ => unreachable!("forms of other processors"),
         }
@@ -278,23 +339,28 @@ impl<'a, H: Objects> Marker<'a, H> {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn drain_avx2(&mut self, announce: impl FnMut(usize)) {
-        self.drain_with::<window::Avx2>(announce);
+    fn drain_avx2(&mut self, announce: impl FnMut(usize), interrupted: impl FnMut() -> bool) -> bool {
+        self.drain_with::<window::Avx2>(announce, interrupted)
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,avx512f,bmi1,bmi2,popcnt")]
-    fn drain_avx512(&mut self, announce: impl FnMut(usize)) {
-        self.drain_with::<window::Avx512>(announce);
+    fn drain_avx512(&mut self, announce: impl FnMut(usize), interrupted: impl FnMut() -> bool) -> bool {
+        self.drain_with::<window::Avx512>(announce, interrupted)
     }
 
     #[inline(always)]
-    fn drain_with<L: Look>(&mut self, mut announce: impl FnMut(usize)) {
+    fn drain_with<L: Look>(&mut self, mut announce: impl FnMut(usize), mut interrupted: impl FnMut() -> bool) -> bool {
         let share_above = if self.public.is_some() { SHARE_ABOVE } else { usize::MAX / (2 * size_of::<Entry>()) };
         let range = self.heap.range();
         let out = self.own.words;
         let mut hot = self.lift();
         loop {
+            if interrupted() {
+                self.lower(hot);
+                self.flush();
+                return self.own.stack.is_empty();
+            }
             if hot.stack.is_above(share_above) {
                 self.lower(hot);
                 self.share(&mut announce);
@@ -322,8 +388,9 @@ impl<'a, H: Objects> Marker<'a, H> {
                     interior = Interior::Always;
                 }
                 let at = entry.start.cast::<usize>().cast_const();
-                // SAFETY: whoever pushed the entry vouches for its range, and the world is stopped. Memory that a program did
-                // not write yet comes from the kernel as zeroes or holds what was there before. There is room for a piece.
+                // SAFETY: whoever pushed the entry vouches for its range. Memory that a program did not write yet comes from the
+                // kernel as zeroes or holds what was there before; in a cycle beside the program a word may change while it is
+                // read, and then its page is scanned again. There is room for a piece.
                 found += unsafe {
                     if length <= window::NARROW {
                         L::collect(at, length, range, out.add(found))
@@ -339,7 +406,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                 self.lower(hot);
                 self.flush();
                 if self.own.stack.is_empty() {
-                    return;
+                    return true;
                 }
                 hot = self.lift();
             }
@@ -395,8 +462,15 @@ impl<'a, H: Objects> Marker<'a, H> {
                 self.own.stack.push(Entry { descriptor: length | tag, ..entry });
             }
             descriptor::BITMAP => self.scan_bitmap(entry),
-            descriptor::PROC => self.call_proc(entry),
+            descriptor::PROC => {
+                if !self.is_put_aside(entry) {
+                    self.call_proc(entry);
+                }
+            }
             _ => {
+                if entry.descriptor as isize <= descriptor::PER_OBJECT as isize && self.is_put_aside(entry) {
+                    return;
+                }
                 // SAFETY: only objects get here, and their kind says where the descriptor is.
                 let resolved = unsafe { descriptor::resolve(entry.start, entry.descriptor) };
                 // A descriptor that again names itself would never end.

@@ -19,8 +19,8 @@
 //! `Mprotect` the kernel has interrupted every CPU of the process that could still write through an old translation
 //! before the call returns, so what the caller reads after it contains the writes that it was told about.
 //!
-//! A child of fork inherits no watch (with `Mprotect` it inherits the protection): it calls
-//! [`Watch::after_fork_in_child`], and attaches anew.
+//! A child of fork inherits no watch, but with `Mprotect` the protection: it calls [`Watch::undo_in_child`], and attaches
+//! anew.
 
 mod mprotect;
 mod pagemap;
@@ -185,11 +185,11 @@ impl Watch {
         }
     }
 
-    /// In a child of fork, which has only this thread: forgets what belongs to the parent, and makes `[low, high)`
-    /// writable.
-    pub fn after_fork_in_child(mut self, low: usize, high: usize) {
-        if let Inner::Mprotect(m) = &mut self.0 {
-            m.end(low, high);
+    /// In a child of fork, whose parent had a watch of that kind: makes `[low, high)` writable. The watch itself is the
+    /// parent's; whoever held it forgets it without dropping it.
+    pub fn undo_in_child(kind: Kind, low: usize, high: usize) {
+        if kind == Kind::Mprotect {
+            mprotect::undo(low, high);
         }
     }
 }

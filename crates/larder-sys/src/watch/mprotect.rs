@@ -130,11 +130,16 @@ impl Protection {
     }
 
     pub fn end(&mut self, low: usize, high: usize) {
-        if protect(low, high, libc::PROT_READ | libc::PROT_WRITE).is_err() {
-            crate::die!("cannot make {} of the heap writable again (mprotect)", Bytes(high - low));
-        }
-        END.store(0, Ordering::Relaxed);
+        undo(low, high);
     }
+}
+
+/// Makes the range writable, and ends all noticing.
+pub fn undo(low: usize, high: usize) {
+    if protect(low, high, libc::PROT_READ | libc::PROT_WRITE).is_err() {
+        crate::die!("cannot make {} of the heap writable again (mprotect)", Bytes(high - low));
+    }
+    END.store(0, Ordering::Relaxed);
 }
 
 impl Drop for Protection {
