@@ -244,6 +244,14 @@ pub fn ask() {
     }
 }
 
+/// Finishes a cycle that waits for it. Returns whether one still marks.
+pub fn finish_if_ready() -> bool {
+    if phase() == READY {
+        cycle::collect_due();
+    }
+    matches!(phase(), ASKED | MARKING)
+}
+
 /// In the stress mode, whose `tick` this is: begins a concurrent cycle, or lets one go on. False where the caller is to collect,
 /// which finishes one that is under way, at whatever point that is.
 pub(crate) fn takes_stress(tick: u64) -> bool {
