@@ -10,7 +10,9 @@
 
 pub mod ablation;
 pub mod allocate;
+pub mod concurrent;
 pub mod cycle;
+mod dirty;
 pub mod disclaim;
 pub mod events;
 pub mod finalization;

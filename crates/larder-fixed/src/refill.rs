@@ -173,6 +173,13 @@ fn bytes_of(marks: &[AtomicU8], at: usize) -> u64 {
     unsafe { p.read_unaligned() }
 }
 
+/// The mark byte of a cell that is handed out now, in the present epoch: while a cycle marks beside the program, objects
+/// are born marked. The caller holds the lock of a class, under which this does not change.
+fn birth_mark(epoch: u8) -> u8 {
+    let (old, new) = cycle::epochs();
+    if old == epoch { new } else { epoch }
+}
+
 /// Two block indices in one word.
 fn pair(low: u32, high: u32) -> usize {
     low as usize | (high as usize) << 32
@@ -183,6 +190,8 @@ const LOW: u64 = 0x0101_0101_0101_0101;
 /// First cell from `from` on whose byte is not (or, with `live`, is) one of the bytes that mean "taken".
 fn find(marks: &[AtomicU8], from: usize, epoch: u8, live: bool) -> usize {
     let freed = freed_mark(epoch);
+    // While a cycle marks beside the program its epoch means allocated as well.
+    let birth = birth_mark(epoch);
     let mut at = from;
     let same = LOW * u64::from(epoch);
     while at < marks.len() {
@@ -194,7 +203,7 @@ fn find(marks: &[AtomicU8], from: usize, epoch: u8, live: bool) -> usize {
             }
         }
         let b = marks[at].load(Ordering::Relaxed);
-        if (b == epoch || b == freed) == live {
+        if (b == epoch || b == freed || b == birth) == live {
             return at;
         }
         at += 1;
@@ -390,9 +399,13 @@ fn format(run: Run, class: usize, kind: usize, owner: u32) -> &'static Block {
 
 /// Marks a run's cells as handed out.
 fn claim(b: &Block, from: usize, cells: usize, epoch: u8) {
+    set_marks(b, from, cells, birth_mark(epoch));
+}
+
+fn set_marks(b: &Block, from: usize, cells: usize, mark: u8) {
     // SAFETY: the block is `Small`.
     for m in unsafe { &b.all_marks()[from..from + cells] } {
-        m.store(epoch, Ordering::Relaxed);
+        m.store(mark, Ordering::Relaxed);
     }
 }
 
@@ -550,7 +563,7 @@ fn put_aside(list: &mut List, run: [usize; 2], epoch: u8) {
 pub(crate) fn release(from: usize, to: usize) {
     let place = HEAP.space.place(from).expect("a run lies in a block");
     let cells = (to - from) / place.block.cell.get() as usize;
-    claim(place.block, place.cell, cells, 0);
+    set_marks(place.block, place.cell, cells, 0);
 }
 
 /// As [`release`], for a thread that gives its own buffers back while others may sweep the block.
@@ -611,7 +624,7 @@ pub(crate) fn reclaim_if_empty(index: usize) -> bool {
     // Between the look and the lock the block may have got a run, another class, or be on its way there.
     let same = b.state() == State::Small
         && (b.class.get() as usize, b.kind.get() as usize, b.owner.get()) == (class, kind, owner);
-    if !same || !is_empty(epoch) || b.previous.get() == ORPHAN {
+    if !same || !is_empty(epoch) || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
         return false;
     }
     list.unlink(index as u32);
@@ -687,8 +700,8 @@ fn freed_in_owned_block(list: &mut List, b: &'static Block, epoch: u8) -> Option
     }
     // SAFETY: the block is `Small`.
     let marks = unsafe { b.all_marks() };
-    let live = count(marks, epoch);
-    if live > 0 || b.previous.get() == ORPHAN {
+    let live = count(marks, epoch) + count(marks, birth_mark(epoch));
+    if live > 0 || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
         b.frees_until_look.set(tag | live as u32);
         return None;
     }

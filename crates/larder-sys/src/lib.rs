@@ -23,3 +23,4 @@ pub mod thread;
 pub mod tls;
 pub mod topology;
 pub mod vector;
+pub mod watch;

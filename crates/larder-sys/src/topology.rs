@@ -39,7 +39,14 @@ pub fn assume(cpus: [usize; 3]) {
 /// The lowest CPU that shares the level with `cpu`: the same number for all that share it. A CPU of which the kernel says
 /// nothing (offline, or no /sys) is alone for a core; for the others it is with CPU 0.
 pub fn leader(level: Level, cpu: usize) -> usize {
-    let assumed = ASSUMED[level as usize].load(Ordering::Relaxed);
+    let assumed = match level {
+        Level::Core => Some(0),
+        // An assumed package has one last-level cache.
+        Level::Package | Level::Cache => Some(1),
+        Level::Node => Some(2),
+        Level::Process | Level::Groups(_) => None,
+    };
+    let assumed = assumed.map_or(0, |level: usize| ASSUMED[level].load(Ordering::Relaxed));
     if let Some(place) = cpu.checked_rem(assumed) {
         return cpu - place;
     }

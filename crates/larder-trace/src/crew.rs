@@ -24,6 +24,8 @@ use crate::stack::Stack;
 
 /// Rounds of looking at every work list before an idle marker sleeps.
 const LOOKS: usize = 64;
+/// The place of the marker that marks beside the program. Rounds have fewer markers ([`Crew::prepare`] bounds them).
+const BESIDE: usize = MAX_MARKERS - 1;
 /// Stack of a helper thread.
 const HELPER_STACK: usize = 256 << 10;
 
@@ -126,7 +128,7 @@ impl Crew {
             return 0;
         }
         let mut have = self.helpers.load(Ordering::Relaxed);
-        while have + 1 < markers.min(MAX_MARKERS) && self.set_up(have + 1).is_ok() && start_helper(have + 1) {
+        while have + 1 < markers.min(BESIDE) && self.set_up(have + 1).is_ok() && start_helper(have + 1) {
             have += 1;
             self.helpers.store(have, Ordering::Relaxed);
         }
@@ -141,6 +143,21 @@ impl Crew {
     pub unsafe fn first(&self) -> &mut Own {
         // SAFETY: the caller's promise.
         unsafe { &mut *self.owns[0].get() }
+    }
+
+    /// Gives [`Crew::beside`] its memory. False where there is none. Nobody uses it meanwhile.
+    pub fn prepare_beside(&self) -> bool {
+        self.set_up(BESIDE).is_ok()
+    }
+
+    /// The private state of the thread that marks beside the program: no round uses it.
+    ///
+    /// # Safety
+    /// [`Crew::prepare_beside`] has succeeded, and the caller keeps only one of these at a time.
+    #[allow(clippy::mut_from_ref)] // The caller's promise makes it unique.
+    pub unsafe fn beside(&self) -> &mut Own {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.owns[BESIDE].get() }
     }
 
     /// Marks to the end with `markers` markers, beginning with what `first` (marker 0) holds. Returns what the others
