@@ -12,6 +12,7 @@
 //! | `lib/larder-preload.so` | what `larder run` interposes |
 //! | `include/` | the C headers |
 //! | `bin/larder` | the tool |
+//! | `libexec/larder/` | the programs that the tool starts to measure |
 //! | `share/larder/apps/` | the C programs of `apps/gc`, as source |
 //! | `apps/` | the thesis's programs among them, compiled, where there is a C compiler |
 
@@ -21,6 +22,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::workspace::{Workspace, run};
+
+/// The programs of larder-experiments.
+const EXPERIMENTS: &[&str] = &["larder-locks"];
 
 /// Builds for release and fills `dir`.
 pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
@@ -53,6 +57,12 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
         install(&shared.with_extension("a"), &lib.join("liblarder_cs.a"))?;
     }
     install(&workspace.target().join("release/larder"), &dir.join("bin/larder"))?;
+    if workspace.has("larder-experiments") {
+        run(workspace.cargo().args(["build", "--release", "--package", "larder-experiments"]))?;
+        for name in EXPERIMENTS {
+            install(&workspace.target().join("release").join(name), &dir.join("libexec/larder").join(name))?;
+        }
+    }
     copy_folder(&workspace.root().join("include"), &dir.join("include"))?;
     copy_folder(&workspace.root().join("apps/gc"), &dir.join("share/larder/apps"))?;
     if crate::apps::compile(workspace, &lib, &dir.join("apps"))?.is_none() {

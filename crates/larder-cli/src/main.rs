@@ -10,7 +10,9 @@ mod doctor;
 mod exit;
 mod follow;
 mod launch;
+mod libexec;
 mod library;
+mod locks;
 mod program;
 mod signals;
 mod summary;
@@ -42,6 +44,8 @@ enum Action {
     },
     /// Compile a small N-body simulation and compare Larder with the installed libgc on it
     Demo(demo::DemoArguments),
+    /// Measure locks, queues and ways of waiting, and compare them with others
+    Locks(locks::LocksArguments),
 }
 
 /// Arguments of `larder run`.
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
             Ok(0)
         }
         Action::Demo(arguments) => demo::run(&arguments),
+        Action::Locks(arguments) => locks::run(&arguments),
     };
     match result {
         Ok(status) => ExitCode::from(status),

@@ -57,7 +57,7 @@ macro_rules! const_unless_loom {
 
 pub mod asymmetric;
 pub mod atomic;
-#[cfg(all(feature = "std", not(loom)))]
+#[cfg(any(feature = "std", loom))]
 pub mod biased;
 #[cfg(any(feature = "std", loom))]
 pub mod clh;

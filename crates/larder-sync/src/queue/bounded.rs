@@ -175,7 +175,7 @@ impl<T> BoundedQueue<T> {
     /// Puts a value; waits while the queue is full.
     pub fn put(&self, value: T) {
         let mut value = Some(value);
-        self.not_full.wait_for(patience(), || {
+        let attempt = || {
             let result = self.try_put(value.take()?);
             match result {
                 Ok(()) => Some(()),
@@ -184,12 +184,33 @@ impl<T> BoundedQueue<T> {
                     None
                 }
             }
-        });
+        };
+        self.not_full.wait_and_pass_on(patience(), attempt, || self.is_ready(&self.puts, 0));
     }
 
     /// Takes the next value; waits while the queue is empty.
     pub fn take(&self) -> T {
-        self.not_empty.wait_for(patience(), || self.try_take().ok())
+        let attempt = || self.try_take().ok();
+        self.not_empty.wait_and_pass_on(patience(), attempt, || self.is_ready(&self.takes, 1))
+    }
+
+    /// Whether the slot at a cursor is ready to be claimed: its turn is `ahead` of the ticket. A sleeper that was woken for it
+    /// may have found the slot before it unfinished, and sleeps again; whoever finishes that one wakes for that one only.
+    fn is_ready(&self, cursor: &AtomicUsize, ahead: usize) -> bool {
+        // ORDER queue.claim: Relaxed, here and below, as in `try_put`.
+        let mut ticket = cursor.load(Ordering::Relaxed);
+        loop {
+            // ORDER queue.slot: Acquire, with the stores of turns: a turn that is past brings the cursor's.
+            let turn = self.slots[ticket & self.mask].turn.load(Ordering::Acquire);
+            if turn == ticket.wrapping_add(ahead) {
+                return true;
+            }
+            let now = cursor.load(Ordering::Relaxed);
+            if now == ticket {
+                return false;
+            }
+            ticket = now;
+        }
     }
 }
 
