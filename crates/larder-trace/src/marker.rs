@@ -462,11 +462,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         }
     }
 
-    fn drain_as<const QUEUED: bool>(
-        &mut self,
-        announce: impl FnMut(usize),
-        interrupted: impl FnMut() -> bool,
-    ) -> bool {
+    fn drain_as<const QUEUED: bool>(&mut self, announce: impl FnMut(usize), interrupted: impl FnMut() -> bool) -> bool {
         match window::best() {
             Form::Portable => self.drain_with::<Portable, QUEUED>(announce, interrupted),
             // SAFETY: the processor has what the form asks for.
