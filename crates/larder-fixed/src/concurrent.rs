@@ -31,17 +31,19 @@ use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use larder_blocks::block::State as BlockState;
+use larder_blocks::space::BLOCK_SHIFT;
 use larder_policy::concurrent::{self as policy, CleanFacts, StartFacts};
 use larder_sync::parker::Event as Bell;
 use larder_sys::signal::Mask;
 use larder_sys::vector::Vector;
-use larder_sys::watch::{Kind, Watch, WatchError};
+use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
 use larder_sys::{clock, loader, say};
 use larder_threads::{REGISTRY, stop};
 use larder_trace::crew::CREW;
 use larder_trace::marker::Tally;
 use larder_trace::{Entry, Interior, Marker};
-use larder_units::{Blocks, Bytes, Nanos};
+use larder_units::{Blocks, Bytes, Nanos, PAGE};
 
 use crate::heap::{HEAP, next_epoch};
 use crate::view::View;
@@ -465,6 +467,30 @@ fn end_watch() {
     }
 }
 
+/// Pages beside one that is being written which lie in free blocks: they will be written next (thesis 5.2.1). Called in a
+/// signal handler.
+fn neighbours(page: usize) -> (usize, usize) {
+    /// Most that are taken on each side: a free run may be long, and every page of it would be scanned.
+    const MOST: usize = 16;
+    let space = &HEAP.space;
+    let is_free = |at: usize| {
+        let offset = at.wrapping_sub(space.base());
+        // SAFETY: below the frontier.
+        offset < space.span() && {
+            let block = unsafe { space.block(offset >> BLOCK_SHIFT) };
+            matches!(block.state(), BlockState::Free | BlockState::Untouched | BlockState::Owned)
+        }
+    };
+    let (mut low, mut high) = (page, page + PAGE.0);
+    while high - page <= MOST * PAGE.0 && is_free(high) {
+        high += PAGE.0;
+    }
+    while page - low < MOST * PAGE.0 && is_free(low.wrapping_sub(1)) {
+        low -= PAGE.0;
+    }
+    (low, high)
+}
+
 /// Makes every page of the heap clean.
 fn watch_all() -> Result<(), WatchError> {
     end_watch();
@@ -473,6 +499,7 @@ fn watch_all() -> Result<(), WatchError> {
     let kind = Kind::ALL[WANTED.load(Ordering::Relaxed).saturating_sub(1) as usize];
     if state.watch.as_ref().is_none_or(|watch| watch.kind() != kind) {
         state.watch = None;
+        set_neighbours(neighbours);
         state.watch = Some(Watch::attach(kind, low, low + HEAP.space.reserved().to_bytes().0)?);
     }
     state.watched = high;

@@ -413,6 +413,10 @@ enum Ran {
 }
 
 fn run_once(request: &Request) -> Ran {
+    // A client's handler that came while the C library takes the loader's lock, or gives it back, or while a fork waits for
+    // this thread to pass the gate, and collected, would wait for its own thread. The stop signal stays open: another
+    // collector may hold the lock.
+    let outside = all_but_stop().set();
     let entry = GATE.enter();
     // Creating a thread takes the loader's locks in another order than a walk over its list, so helpers come first.
     let markers = prepared(|| CREW.prepare(markers_now()));
@@ -444,6 +448,7 @@ fn run_once(request: &Request) -> Ran {
         }
     });
     drop(entry);
+    outside.set();
     if matches!(ran, Ran::Finished | Ran::Whole) {
         hooks::call(&hooks::AFTER_CYCLE);
         finalization::after_cycle();

@@ -362,6 +362,54 @@ mod tests {
         loses_no_write(Kind::Mprotect);
     }
 
+    /// What a client's handler was told, and where its fault shall be settled.
+    static TOLD: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+
+    extern "C" fn client(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        // SAFETY: the kernel's structure; the page is this test's.
+        unsafe {
+            let at = (*info).si_addr();
+            TOLD.store(at.addr() + signal as usize, std::sync::atomic::Ordering::SeqCst);
+            libc::mprotect(at.map_addr(|a| a & !(PAGE.0 - 1)), PAGE.0, libc::PROT_READ | libc::PROT_WRITE);
+        }
+    }
+
+    #[test]
+    fn mprotect_passes_faults_on_that_are_not_its_own() {
+        use std::sync::atomic::Ordering;
+        let _one = MPROTECT.lock().unwrap();
+        let own = memory::map_lazy(PAGE).unwrap().as_ptr();
+        // SAFETY: the handler is async-signal-safe, and the page this test's.
+        unsafe { assert!(crate::signal::install(libc::SIGSEGV, client, &crate::signal::Mask::all_but_faults())) };
+        let (range, mut watch) = watched(Kind::Mprotect).unwrap();
+        range.write(3);
+        watch.begin(range.low(), range.high()).unwrap();
+        // SAFETY: as above; the client's handler makes the page writable.
+        unsafe {
+            assert_eq!(libc::mprotect(own.cast(), PAGE.0, libc::PROT_READ), 0);
+            own.add(24).write_volatile(7);
+        }
+        assert_eq!(TOLD.load(Ordering::SeqCst), own.addr() + 24 + libc::SIGSEGV as usize);
+        range.write(3);
+        assert_eq!(range.dirty(&mut watch, true), [3], "ours are still noticed");
+        assert_eq!(TOLD.load(Ordering::SeqCst), own.addr() + 24 + libc::SIGSEGV as usize, "and not told to the client");
+        watch.end(range.low(), range.high());
+    }
+
+    #[test]
+    fn mprotect_makes_neighbours_writable_together() {
+        let _one = MPROTECT.lock().unwrap();
+        let (range, mut watch) = watched(Kind::Mprotect).unwrap();
+        (0..PAGES).for_each(|page| range.write(page));
+        watch.begin(range.low(), range.high()).unwrap();
+        set_neighbours(|page| (page - PAGE.0, page + 3 * PAGE.0));
+        range.write(70);
+        set_neighbours(|page| (page, page + PAGE.0));
+        range.write(10);
+        assert_eq!(range.dirty(&mut watch, true), [10, 69, 70, 71, 72]);
+        watch.end(range.low(), range.high());
+    }
+
     #[test]
     fn a_system_call_that_writes_is_noticed_by_uffd() {
         let Some((range, mut watch)) = watched(Kind::Uffd) else { return };
