@@ -16,7 +16,7 @@ use crate::lab::Lab;
 use crate::level::Level;
 use crate::refill::Refilled;
 use crate::sideline::Sideline;
-use crate::source::{Chunk, ChunkSource, Request, Why};
+use crate::source::{Chunk, ChunkSource, Point, Request, Why};
 
 /// Objects' sizes are multiples of this.
 pub const WORD: usize = 8;
@@ -372,6 +372,7 @@ impl<S: ChunkSource> Buffers<S> {
 
     /// Keeps a chunk for the next comer; gives it back where there is no place for it.
     pub(crate) fn put_aside(&self, chunk: Chunk) {
+        self.source.at(Point::Sidelining);
         if chunk.epoch != self.source.epoch() {
             add(&self.counters.dropped, 1);
             add(&self.counters.dropped_bytes, chunk.bytes().0);

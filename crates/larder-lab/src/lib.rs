@@ -20,6 +20,7 @@
 //! - [`buffers`]: the fast paths, and what happens when they take nothing.
 //! - `refill`: of a processor's buffer in a transaction (VEE'05, section 5.1), of levels without a lock (HAB).
 //! - `stop`: retiring, sizing and flipping while the world stands still (VEE'05, section 5.2).
+//! - [`functions`]: allocation functions for one size and one way; [`shape`]: the sequences as data.
 //! - [`counters`]: what all of it did.
 //!
 //! ```
@@ -54,7 +55,9 @@ pub mod bump_space;
 pub mod cells;
 pub mod config;
 pub mod counters;
+pub mod functions;
 pub mod lab;
+pub mod shape;
 pub mod source;
 
 mod level;
@@ -67,6 +70,8 @@ pub use bump_space::BumpSpace;
 pub use cells::{Association, CLASSES, Installed, KINDS, Labs, SLAB, retire_own, slot_offset};
 pub use config::{Config, Lowest, Processors, Selection, UPPER, Upper};
 pub use counters::{LevelStatistics, Statistics};
+pub use functions::{AllocationFunction, Function, SPECIALISED};
 pub use lab::Lab;
-pub use source::{Chunk, ChunkSource, Request, Why};
+pub use shape::Shape;
+pub use source::{Chunk, ChunkSource, Point, Request, Why};
 pub use stop::Retired;

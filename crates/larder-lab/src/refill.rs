@@ -32,7 +32,7 @@ use crate::buffers::{Buffers, Way};
 use crate::counters::add;
 use crate::lab::Lab;
 use crate::level::Level;
-use crate::source::{Chunk, ChunkSource, Request, Why};
+use crate::source::{Chunk, ChunkSource, Point, Request, Why};
 
 /// How often a refill reopens before it gives its chunk to the sideline: with so many begins of others on one processor
 /// during single commits, the next comer is there already.
@@ -116,8 +116,10 @@ impl<S: ChunkSource> Buffers<S> {
         if region::rest(seen) >= bytes {
             return Refilled::Again;
         }
+        self.source.at(Point::Begun);
         let Some(chunk) = self.bring(lab, bytes) else { return Refilled::Nothing };
         let placed = Placed::new(seen, chunk, bytes);
+        self.source.at(Point::Obtained);
         let pair = lab.slot.frontier.as_ptr().cast::<u64>();
         let mut reopened = 0;
         loop {
@@ -143,9 +145,12 @@ impl<S: ChunkSource> Buffers<S> {
                 return Refilled::Again;
             }
             add(&self.counters.transactions_reopened, 1);
+            self.source.at(Point::Reopened);
         }
         add(&self.counters.transactions_succeeded, 1);
+        self.source.at(Point::Committed);
         self.give_back_rest(&placed, epoch);
+        self.source.at(Point::RestGivenBack);
         // SAFETY: words of this processor's buffer that only such commits and stops write.
         let store = |(word, value): (&core::sync::atomic::AtomicUsize, usize)| unsafe {
             core.store_64(ticket, word.as_ptr().cast(), value as u64) == 0
@@ -163,8 +168,10 @@ impl<S: ChunkSource> Buffers<S> {
         if region::rest(seen) >= bytes {
             return Refilled::Again;
         }
+        self.source.at(Point::Begun);
         let Some(chunk) = self.bring(mine, bytes) else { return Refilled::Nothing };
         let placed = Placed::new(seen, chunk, bytes);
+        self.source.at(Point::Obtained);
         // SAFETY: the caller's promise.
         if !unsafe { self.replace_own(mine, seen, placed.pair) } {
             add(&self.counters.refills_beaten, 1);
@@ -172,7 +179,9 @@ impl<S: ChunkSource> Buffers<S> {
             return Refilled::Again;
         }
         mine.note_refill(self.config.sizes, chunk.bytes());
+        self.source.at(Point::Committed);
         self.give_back_rest(&placed, epoch);
+        self.source.at(Point::RestGivenBack);
         Refilled::Object(placed.object)
     }
 
@@ -209,6 +218,7 @@ impl<S: ChunkSource> Buffers<S> {
             add(&level.counters.oversized, 1);
             return self.obtain_at(k + 1, least, most);
         }
+        self.source.at(Point::Chosen);
         let taken = |chunk: Chunk| {
             add(&level.counters.taken, 1);
             add(&level.counters.taken_bytes, chunk.bytes().0);
@@ -288,12 +298,14 @@ impl<S: ChunkSource> Buffers<S> {
             add(&counters.beaten, 1);
             return Given::None;
         };
+        self.source.at(Point::Marked);
         // Before anything else is asked for: inside `obtain`, the epoch of this rest may end.
         if region::rest(seen) != 0 {
             add(&counters.tail_bytes, region::rest(seen));
             // SAFETY: the mark has replaced the pair that owned it.
             unsafe { self.source.give_back(Chunk { start: seen[0], end: seen[1], epoch }, Why::Abandoned) };
         }
+        self.source.at(Point::TailGivenBack);
         let size = multiple(lab.size(level.upper.sizes), Bytes(most));
         let sharers = level.in_use() + usize::from(!lab.is_in_use());
         let room = Room { left: self.source.left(), sharers };
@@ -302,27 +314,33 @@ impl<S: ChunkSource> Buffers<S> {
             region::give_up(lab, mark);
             return Given::None;
         };
+        self.source.at(Point::LevelObtained);
         add(&counters.refills, 1);
         add(&counters.refill_bytes, chunk.bytes().0);
         let (first, rest) = chunk.split(most.min(chunk.bytes().0));
         if level.has_sequence() {
             if level.finish_here(&mark, rest.start, rest.end) {
-                lab.note_refill(level.upper.sizes, chunk.bytes());
+                self.finished(level, lab, chunk);
                 return Given::Chunk(first);
             }
             // The thread has moved: the whole chunk is for those who are here.
             if region::finish(lab, mark, chunk.start, chunk.end) {
-                lab.note_refill(level.upper.sizes, chunk.bytes());
+                self.finished(level, lab, chunk);
                 return Given::Again;
             }
         } else if region::finish(lab, mark, rest.start, rest.end) {
-            lab.note_refill(level.upper.sizes, chunk.bytes());
+            self.finished(level, lab, chunk);
             return Given::Chunk(first);
         }
         // A stop, or a fork's child, has closed it.
         add(&counters.unfinished, 1);
         self.put_aside(chunk);
         Given::None
+    }
+
+    fn finished(&self, level: &Level, lab: &Lab, chunk: Chunk) {
+        lab.note_refill(level.upper.sizes, chunk.bytes());
+        self.source.at(Point::Finished);
     }
 }
 

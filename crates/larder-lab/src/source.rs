@@ -47,6 +47,51 @@ pub enum Why {
     Stop,
 }
 
+/// Numbered points of the slow paths, in the order in which a refill passes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Point {
+    /// The transaction has begun, and the pair was read.
+    Begun = 1,
+    /// The upper level's buffer was chosen, and not looked at yet.
+    Chosen = 2,
+    /// An upper level's buffer is marked; its rest was not given back.
+    Marked = 3,
+    /// The rest was given back; the chunk was not asked for.
+    TailGivenBack = 4,
+    /// The upper level's chunk was obtained; its buffer is still marked.
+    LevelObtained = 5,
+    /// The upper level's buffer is open again.
+    Finished = 6,
+    /// The lowest buffer's chunk was obtained; the commit follows.
+    Obtained = 7,
+    /// Interference was benign; the commit follows again.
+    Reopened = 8,
+    /// The commit is made; the old rest was not given back.
+    Committed = 9,
+    /// All is done but the statistics.
+    RestGivenBack = 10,
+    /// The chunk goes to the sideline.
+    Sidelining = 11,
+}
+
+impl Point {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Begun,
+        Self::Chosen,
+        Self::Marked,
+        Self::TailGivenBack,
+        Self::LevelObtained,
+        Self::Finished,
+        Self::Obtained,
+        Self::Reopened,
+        Self::Committed,
+        Self::RestGivenBack,
+        Self::Sidelining,
+    ];
+}
+
 /// The space below a set of buffers.
 ///
 /// The buffers call it from any thread. What they hold is one of: a chunk that was obtained and not given back, an object
@@ -82,5 +127,12 @@ pub unsafe trait ChunkSource: Sync {
     /// stopped. A host that inlined the old sequence emits the new one; until then the old one misses into the slow path.
     fn flipped(&self, to: larder_policy::labs::Side) {
         _ = to;
+    }
+
+    /// The calling thread is at this point of a slow path. For stress: a host may let others come between here, as the scheduler
+    /// may at any instruction. It does nothing unless the space says otherwise.
+    #[inline(always)]
+    fn at(&self, point: Point) {
+        _ = point;
     }
 }
