@@ -4,5 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod crew;
+pub mod generations;
 pub mod pacing;
 pub mod sharing;
