@@ -5,5 +5,6 @@
 
 pub mod crew;
 pub mod generations;
+pub mod labs;
 pub mod pacing;
 pub mod sharing;

@@ -14,6 +14,7 @@
 //! - [`forward`]: the word that says where a moving collection copied an object.
 //! - [`safepoint`]: stopping threads that poll.
 //! - [`intake`]: a list to which anybody adds and from which one takes everything.
+//! - [`region`]: a region that many take from and one refills, without a lock.
 //! - [`phase_fair`]: a reader-writer lock in alternating phases.
 //! - `clh`, `hazard` (with the feature `std`): a queue lock for threads that keep a place; hazard pointers without a fence.
 //! - `biased`, `queue` (with `std`): a reader-writer lock biased to readers; bounded queues; `fairness`: how fairly a lock was admitted to.
@@ -80,6 +81,7 @@ pub mod phase_fair;
 pub mod queue;
 pub mod random;
 pub mod reciprocating;
+pub mod region;
 pub mod restrict;
 pub mod safepoint;
 pub mod sched;
