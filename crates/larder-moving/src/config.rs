@@ -31,8 +31,8 @@ pub struct Config {
     pub tenure: u8,
     /// The write barrier.
     pub barrier: Barrier,
-    /// The size of a thread's allocation buffer: 4 KiB to 512 KiB.
-    pub buffer: Bytes,
+    /// The allocation buffers of the young generation: whom they belong to, their sizes, the levels above them.
+    pub buffers: larder_lab::Config,
     /// Never collect: the baseline to compare with. All of `young` is for allocation, and when it is used up there is no
     /// more.
     pub null: bool,
@@ -48,7 +48,8 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// 8 MiB young, 256 MiB old, two young collections before an object is old, conditional cards.
+    /// 8 MiB young, 256 MiB old, two young collections before an object is old, conditional cards, buffers by concurrency
+    /// id.
     fn default() -> Self {
         Self {
             young: Bytes::mib(8),
@@ -58,7 +59,7 @@ impl Default for Config {
             // An object that was allocated just before a collection survives that one by chance, and seldom the next.
             tenure: 2,
             barrier: Barrier::ConditionalCards,
-            buffer: Bytes(64 << 10),
+            buffers: larder_lab::Config::by_concurrency_id(),
             null: false,
             ambiguous_stacks: false,
             verify: false,
@@ -75,6 +76,8 @@ pub enum CreateError {
     Reserve(larder_sys::memory::ReserveError),
     /// A setting is out of its bounds; the text says which and what they are.
     Setting(&'static str),
+    /// The allocation buffers cannot be set up.
+    Buffers(larder_lab::SetUpError),
 }
 
 impl From<larder_sys::memory::ReserveError> for CreateError {
@@ -92,6 +95,7 @@ impl core::fmt::Display for CreateError {
                 e.wanted, e.errno
             ),
             Self::Setting(what) => f.write_str(what),
+            Self::Buffers(e) => e.fmt(f),
         }
     }
 }
@@ -108,7 +112,6 @@ impl Config {
             // Numbers of cards have 32 bits, and large objects a range as long as the old one.
             (self.old.0 <= 1 << 40, "the old generation may have at most 1 TiB"),
             ((1..=OLDEST).contains(&self.tenure), "objects become old after 1 to 6 collections (tenure)"),
-            ((4 << 10..=512 << 10).contains(&self.buffer.0), "a buffer must have 4 KiB to 512 KiB"),
             (self.collectors <= crate::gang::MOST, "a heap has at most 16 collectors"),
         ];
         bounds.iter().find(|(holds, _)| !holds).map_or(Ok(()), |&(_, what)| Err(CreateError::Setting(what)))

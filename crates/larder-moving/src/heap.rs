@@ -5,6 +5,7 @@ use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use larder_lab::{Buffers, ChunkSource, Way};
 use larder_policy::generations::{YoungFacts, young_limit};
 use larder_sync::lock::Lock;
 use larder_sync::safepoint::Safepoint;
@@ -20,6 +21,7 @@ use crate::large::Large;
 use crate::list::{List, Table};
 use crate::mutator::Mutator;
 use crate::old::Old;
+use crate::source::YoungSource;
 use crate::space::{BLOCK, LARGEST_SMALL, Space, rounded};
 use crate::stats::{Counters, Stats};
 use crate::thread::{Registry, Thread};
@@ -38,13 +40,16 @@ impl core::fmt::Display for OutOfMemory {
     }
 }
 
+/// What a thread takes from the old generation at a time, for objects that are old from the beginning.
+const OLD_BUFFER: usize = 32 << 10;
+
 /// What an allocation lacks, and a collection is asked to provide before it lets the others go on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Want {
     /// Nothing: the program asked for a collection.
     Nothing,
-    /// A chunk of the young generation: at least, at most.
-    Young(usize, usize),
+    /// Room for a young object of so many bytes.
+    Young(usize),
     /// A piece of the old generation: at least, at most.
     Old(usize, usize),
     /// A large object of so many bytes, old from the beginning or not.
@@ -79,6 +84,7 @@ pub struct Heap<H: Host> {
     pub(crate) config: Config,
     pub(crate) space: Space,
     pub(crate) young: Young,
+    pub(crate) buffers: Buffers<YoungSource>,
     pub(crate) old: Old,
     pub(crate) large: Large,
     pub(crate) gang: Gang,
@@ -88,8 +94,6 @@ pub struct Heap<H: Host> {
     pub(crate) counters: Counters,
     /// Held by the thread that collects.
     pub(crate) collecting: Lock,
-    /// Counts collections. Sync: written in a stop; read by mutators, which a stop orders.
-    pub(crate) epoch: AtomicUsize,
     /// Bytes of young large objects since the last collection. Sync: Relaxed; a hint.
     pub(crate) large_since: AtomicUsize,
     /// Refills since the heap was made, for the stress mode. Sync: Relaxed; a count.
@@ -186,6 +190,7 @@ impl<H: Host> Heap<H> {
             host,
             config,
             young,
+            buffers: Buffers::new(YoungSource::new(), config.buffers),
             old,
             large,
             gang: Gang::new()?,
@@ -194,7 +199,6 @@ impl<H: Host> Heap<H> {
             handles: Handles::new()?,
             counters: Counters::default(),
             collecting: Lock::new(),
-            epoch: AtomicUsize::new(0),
             large_since: AtomicUsize::new(0),
             refills: AtomicUsize::new(0),
             remembered: UnsafeCell::new(List::with_capacity(slots / 8)?),
@@ -214,6 +218,9 @@ impl<H: Host> Heap<H> {
         // SAFETY: a fresh mapping, page-aligned and long enough.
         unsafe { at.write(heap) };
         let owned = Owned(at);
+        // SAFETY: parts of one heap, which does not move any more.
+        unsafe { owned.buffers.source().connect(&owned.space, &owned.young) };
+        owned.buffers.set_up().map_err(CreateError::Buffers)?;
         if !config.null {
             owned.gang.start(collectors - 1);
         }
@@ -232,7 +239,19 @@ impl<H: Host> Heap<H> {
 
     /// What it has done.
     pub fn stats(&self) -> Stats {
-        Stats { old_bytes: self.old.used() as u64, ..self.counters.read() }
+        let buffers = self.buffers.statistics();
+        Stats {
+            old_bytes: self.old.used() as u64,
+            buffers: buffers.labs,
+            buffer_bytes: buffers.lab_bytes,
+            unused_bytes: buffers.partly_used_bytes,
+            ..self.counters.read()
+        }
+    }
+
+    /// The allocation buffers of the young generation, and what they did.
+    pub fn buffers(&self) -> &Buffers<YoungSource> {
+        &self.buffers
     }
 
     /// Attaches the calling thread: what it allocates, and its roots, belong to the mutator. Waits while a collection is on.
@@ -241,6 +260,7 @@ impl<H: Host> Heap<H> {
     pub fn attach(&self) -> Result<Mutator<'_, H>, CreateError> {
         let thread = self.registry.join()?;
         thread.card_bias.set(self.space.card_bias());
+        thread.barrier.set(self.config.barrier as u32);
         if self.config.ambiguous_stacks {
             let Some((_, base)) = larder_sys::thread::stack_bounds() else {
                 self.registry.leave(thread, || ());
@@ -267,7 +287,8 @@ impl<H: Host> Heap<H> {
 
     /// Ends a thread: gives back what it has. The thread does not run any more, or is the caller.
     pub(crate) fn detach(&self, thread: &Thread) {
-        self.retire_young(thread);
+        // SAFETY: the owner thread, or one that does not run any more.
+        unsafe { self.buffers.retire_own(&thread.lab) };
         self.flush_stores(thread);
         thread.frames.set(core::ptr::null_mut());
         // SAFETY: the owner thread.
@@ -281,13 +302,25 @@ impl<H: Host> Heap<H> {
         });
     }
 
-    /// Takes the rest of a thread's young buffer back. The owner, or a collector in a stopped world.
-    pub(crate) fn retire_young(&self, thread: &Thread) {
-        let rest = crate::Chunk { start: thread.frontier.get(), end: thread.limit.get() };
-        Counters::add(&self.counters.unused_bytes, rest.end - rest.start);
-        self.young.give_back(&self.space, rest);
-        thread.frontier.set(0);
-        thread.limit.set(0);
+    /// Takes `size` bytes, a whole number of granules, from whatever buffer the thread uses; 0 when that is exhausted.
+    #[inline(always)]
+    pub(crate) fn take(&self, thread: &Thread, size: usize) -> usize {
+        let way = self.buffers.way();
+        if way.is_by_thread() {
+            // Plain loads and a plain store: no handler of a signal allocates, and nobody is stopped here.
+            let slot = &thread.lab.slot;
+            let at = slot.frontier.load(Ordering::Relaxed);
+            if at + size > slot.limit.load(Ordering::Relaxed) {
+                return 0;
+            }
+            slot.frontier.store(at + size, Ordering::Relaxed);
+            return at;
+        }
+        if way == Way::Processor {
+            // SAFETY: set up, with buffers for processors; sizes are multiples of 16.
+            return unsafe { self.buffers.take_by_processor(size) };
+        }
+        self.buffers.take_shared(size)
     }
 
     /// The slow path of young allocation: another buffer, perhaps after a collection.
@@ -301,24 +334,16 @@ impl<H: Host> Heap<H> {
             return self.allocate_large(thread, bytes, false).ok_or(out);
         }
         let size = rounded(bytes);
-        // The stop may have been for less than what there is now.
-        if size <= thread.limit.get() - thread.frontier.get() {
-            return Ok(bump(thread, size));
-        }
         self.stress(thread);
-        let most = self.config.buffer.0.max(size);
-        self.retire_young(thread);
-        let range = match self.young.obtain(&self.space, size, most) {
-            Some(chunk) => chunk.start..chunk.end,
-            None => self.collect_for(thread, Want::Young(size, most)).ok_or(out)?,
-        };
-        self.space.fill(range.clone(), 0);
-        thread.frontier.set(range.start);
-        thread.limit.set(range.end);
-        thread.refills.set(thread.refills.get() + 1);
-        Counters::add(&self.counters.buffers, 1);
-        Counters::add(&self.counters.buffer_bytes, range.end - range.start);
-        Ok(bump(thread, size))
+        // SAFETY: set up; the lab is the calling thread's; the size is a multiple of 16. No stop comes in there, because this
+        // thread is not at a safepoint and the space does not collect.
+        let at = unsafe { self.buffers.allocate_slow(&thread.lab, size) };
+        if at != 0 {
+            return Ok(at);
+        }
+        let object = self.collect_for(thread, Want::Young(size)).ok_or(out)?;
+        self.space.fill(object.start..object.start + size, 0);
+        Ok(object.start)
     }
 
     /// Allocates in the old generation.
@@ -333,7 +358,7 @@ impl<H: Host> Heap<H> {
         let size = rounded(bytes);
         if size > thread.old_end.get() - thread.old_at.get() {
             self.stress(thread);
-            let most = self.config.buffer.0.max(size);
+            let most = OLD_BUFFER.max(size);
             self.old.give_back(thread.old_at.get()..thread.old_end.get());
             thread.old_at.set(0);
             thread.old_end.set(0);
@@ -383,7 +408,7 @@ impl<H: Host> Heap<H> {
     pub(crate) fn provide(&self, want: Want) -> Option<Range<usize>> {
         match want {
             Want::Nothing => Some(0..0),
-            Want::Young(least, most) => self.young.obtain(&self.space, least, most).map(|chunk| chunk.start..chunk.end),
+            Want::Young(size) => self.young.obtain(&self.space, size, size),
             Want::Old(least, most) => self.old.obtain(least, most),
             Want::Large(bytes, old) => self.obtain_large(bytes, old).map(|at| at..at + bytes),
         }
@@ -396,7 +421,7 @@ impl<H: Host> Heap<H> {
         }
         let kind = if matches!(want, Want::Old(..)) { Collection::Full } else { Collection::Young };
         loop {
-            let epoch = self.epoch.load(Ordering::Relaxed);
+            let epoch = self.buffers.source().epoch();
             match self.collect(thread, kind, want, Some(epoch)) {
                 crate::cycle::Outcome::Done(range) => return range,
                 crate::cycle::Outcome::Overtaken => {
@@ -462,12 +487,4 @@ impl<H: Host> Heap<H> {
             }
         }
     }
-}
-
-/// Takes an object from the thread's buffer, which has room for it.
-#[inline(always)]
-fn bump(thread: &Thread, size: usize) -> usize {
-    let at = thread.frontier.get();
-    thread.frontier.set(at + size);
-    at
 }

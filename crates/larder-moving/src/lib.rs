@@ -29,6 +29,7 @@ mod list;
 mod mutator;
 mod old;
 pub mod sequence;
+mod source;
 mod space;
 mod stats;
 mod thread;
@@ -39,9 +40,9 @@ pub use handles::{Handle, Keep};
 pub use heap::{Heap, OutOfMemory, Owned};
 pub use host::{Collection, Host, RootVisitor, Visitor};
 pub use mutator::{Local, Mutator};
+pub use source::YoungSource;
 pub use stats::Stats;
 pub use thread::{Frame, Thread};
-pub use young::Chunk;
 
 /// What freed memory is filled with where that was asked for: no address, and odd, so that it looks like no object.
 pub(crate) const POISON: u8 = 0xdb;

@@ -45,13 +45,13 @@ impl<'h, H: Host> Mutator<'h, H> {
     /// safepoint.
     #[inline(always)]
     pub fn allocate(&self, bytes: usize) -> Result<*mut u8, OutOfMemory> {
-        let frontier = self.thread.frontier.get();
-        let at = if bytes <= LARGEST_SMALL && rounded(bytes) <= self.thread.limit.get() - frontier {
-            self.thread.frontier.set(frontier + rounded(bytes));
-            frontier
-        } else {
-            self.heap.allocate_slow(self.thread, bytes)?
-        };
+        if bytes <= LARGEST_SMALL {
+            let at = self.heap.take(self.thread, rounded(bytes));
+            if at != 0 {
+                return Ok(self.heap.space.pointer(at));
+            }
+        }
+        let at = self.heap.allocate_slow(self.thread, bytes)?;
         Ok(self.heap.space.pointer(at))
     }
 

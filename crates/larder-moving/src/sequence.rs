@@ -19,6 +19,9 @@
 //! if byte[card] != CARD_DIRTY { byte[card] = CARD_DIRTY }
 //! ```
 //!
+//! Where the dword at BARRIER is not 0, the card is marked without looking (1), or the slot noted by
+//! `Mutator::after_store` (2).
+//!
 //! Safepoint poll:
 //!
 //! ```text
@@ -29,14 +32,17 @@ use core::mem::offset_of;
 
 use crate::thread::Thread;
 
-/// Whom the buffer belongs to: the thread.
+/// Whom the buffer of this sequence belongs to: the thread. Where buffers belong to others, a thread's own is never open,
+/// and the sequence goes to the slow path each time.
 pub const ASSOCIATION: &str = "thread";
 /// Offset of the next free address.
-pub const FRONTIER: usize = offset_of!(Thread, frontier);
+pub const FRONTIER: usize = offset_of!(Thread, lab);
 /// Offset of the first address that is not the buffer's.
-pub const LIMIT: usize = offset_of!(Thread, limit);
+pub const LIMIT: usize = FRONTIER + 8;
 /// Offset of the word, of 4 bytes, that is not 0 when the thread should poll.
 pub const STATUS: usize = offset_of!(Thread, status);
+/// Offset of the number, of 4 bytes, of the heap's barrier.
+pub const BARRIER: usize = offset_of!(Thread, barrier);
 /// Offset of the newest frame of the shadow stack.
 pub const FRAMES: usize = offset_of!(Thread, frames);
 /// Offset of what is added to a slot's address, shifted, to get its card's.
@@ -49,4 +55,4 @@ pub const CARD_DIRTY: u8 = 1;
 pub const LARGEST_INLINED: usize = crate::space::LARGEST_SMALL;
 
 // What `larder_vm.h` says.
-const _: () = assert!(FRONTIER == 0 && LIMIT == 8 && STATUS == 16 && FRAMES == 24 && CARD_BIAS == 32);
+const _: () = assert!(FRONTIER == 0 && LIMIT == 8 && STATUS == 64 && BARRIER == 68 && FRAMES == 72 && CARD_BIAS == 80);

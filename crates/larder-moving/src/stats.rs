@@ -54,11 +54,11 @@ counters! {
     dirty_cards,
     /// Blocks that pinned objects kept where they were, summed over collections.
     kept_blocks,
-    /// Buffers taken by mutators in the young generation.
+    /// Allocation buffers taken in the young generation. [`Heap::buffers`](crate::Heap::buffers) knows more of them.
     buffers,
     /// Bytes of those buffers.
     buffer_bytes,
-    /// Of them, bytes that were given back unused, by threads that took another buffer and at stops.
+    /// Of them, bytes that collections found unused.
     unused_bytes,
     /// Large objects allocated.
     large_objects,

@@ -3,6 +3,7 @@
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
 
+use larder_lab::Lab;
 use larder_sync::lock::Lock;
 use larder_sync::safepoint::Status;
 use larder_sys::arena::Arena;
@@ -33,13 +34,12 @@ pub struct Frame {
 /// Sync: the owner thread while it is not safe; collectors while the world is stopped. `next`, `used`: the registry's lock.
 #[repr(C)]
 pub struct Thread {
-    /// The next free address of the thread's buffer.
-    pub frontier: Cell<usize>,
-    /// One past its last.
-    pub limit: Cell<usize>,
+    /// The thread's buffer: its first two words are the frontier and the limit. Never open where buffers belong to others.
+    pub lab: Lab,
     /// Not 0 when the thread should call [`Mutator::poll`](crate::Mutator::poll). Sync: `safepoint.arrive`.
     pub status: Status,
-    pub(crate) number: Cell<u32>,
+    /// What a store of a reference is followed by: 0, 1, 2 as [`Barrier`](crate::Barrier) lists them.
+    pub barrier: Cell<u32>,
     /// The newest frame of its shadow stack.
     pub frames: Cell<*mut Frame>,
     /// The card of a slot is the byte at this address plus the slot's address divided by 512.
@@ -53,8 +53,6 @@ pub struct Thread {
     /// Where its stack begins (the highest address), and how far it reached when the thread became safe.
     pub(crate) stack_base: Cell<*mut u8>,
     pub(crate) stack_pointer: Cell<*mut u8>,
-    /// Buffers taken since the last collection.
-    pub(crate) refills: Cell<usize>,
     next: Cell<*mut Thread>,
     used: Cell<bool>,
 }
@@ -69,7 +67,6 @@ pub(crate) struct Registry {
 struct Inner {
     arena: Arena,
     first: *mut Thread,
-    records: u32,
 }
 
 // SAFETY: `inner` is used under `lock`; the records as they say.
@@ -79,7 +76,7 @@ unsafe impl Send for Registry {}
 
 impl Registry {
     pub const fn new() -> Self {
-        let inner = Inner { arena: Arena::new(), first: ptr::null_mut(), records: 0 };
+        let inner = Inner { arena: Arena::new(), first: ptr::null_mut() };
         Self { lock: Lock::new(), inner: UnsafeCell::new(inner) }
     }
 
@@ -108,10 +105,9 @@ impl Registry {
         let locals = List::with_capacity(LOCALS)?;
         let record = inner.arena.allocate_one::<Thread>()?.as_ptr();
         let thread = Thread {
-            frontier: Cell::new(0),
-            limit: Cell::new(0),
+            lab: Lab::new(),
             status: Status::new_safe(),
-            number: Cell::new(inner.records),
+            barrier: Cell::new(0),
             frames: Cell::new(ptr::null_mut()),
             card_bias: Cell::new(0),
             locals: UnsafeCell::new(locals),
@@ -121,14 +117,12 @@ impl Registry {
             stored: Cell::new(0),
             stack_base: Cell::new(ptr::null_mut()),
             stack_pointer: Cell::new(ptr::null_mut()),
-            refills: Cell::new(0),
             next: Cell::new(inner.first),
             used: Cell::new(true),
         };
         // SAFETY: the arena's memory is large enough, aligned, and nobody else's.
         unsafe { record.write(thread) };
         inner.first = record;
-        inner.records += 1;
         // SAFETY: as above.
         Ok(unsafe { &*record })
     }

@@ -26,15 +26,6 @@ pub(crate) const TO: u8 = 2;
 /// During a collection: holds a pinned object; what lives in it is marked where it is.
 pub(crate) const KEPT: u8 = 3;
 
-/// A piece of the young generation for one buffer: zeroed, the owner's alone until the next stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk {
-    /// Address of its first byte; a multiple of 16.
-    pub start: usize,
-    /// One past its last byte; a multiple of 16.
-    pub end: usize,
-}
-
 /// What changes under the lock.
 struct Taking {
     /// The span from which chunks are cut: its first block, and what is left. Empty when `at == end`.
@@ -48,9 +39,12 @@ struct Taking {
     /// Blocks that are not free.
     used: usize,
     /// Holes between objects that stay where they are, which a buffer may fill.
-    holes: List<Chunk>,
+    holes: List<[usize; 2]>,
 }
 
+/// What is left free at the end of a span. Buffers join what they have left to a chunk that follows it; no object may reach
+/// from one span into the next.
+const GAP: usize = GRANULE;
 /// Shorter holes stay holes.
 const SHORTEST_BUFFER: usize = 512;
 
@@ -155,28 +149,29 @@ impl Young {
     }
 
     /// A chunk of at least `least` and at most `most` bytes, not zeroed yet; `None` when it is time to collect.
-    pub fn obtain(&self, space: &Space, least: usize, most: usize) -> Option<Chunk> {
+    pub fn obtain(&self, space: &Space, least: usize, most: usize) -> Option<Range<usize>> {
         let least = rounded(least);
         let most = rounded(most).max(least);
         self.with(|taking| {
             // Holes first: they are used up at the next collection in any case. One that is too short is given up until then.
-            while let Some(hole) = taking.holes.pop() {
-                if hole.end - hole.start >= least {
-                    let end = hole.end.min(hole.start + most);
-                    let (region, bit) = space.region(hole.start);
+            while let Some([from, to]) = taking.holes.pop() {
+                if to - from >= least {
+                    let end = to.min(from + most);
+                    let (region, bit) = space.region(from);
                     region.live.fetch_and(!bit, Ordering::Relaxed);
-                    if end < hole.end {
-                        make_hole(space, end..hole.end);
+                    if end < to {
+                        make_hole(space, end..to);
                     }
-                    return Some(Chunk { start: hole.start, end });
+                    return Some(from..end);
                 }
             }
             if taking.end - taking.at < least {
                 self.close_current(taking);
-                let wanted = most.div_ceil(BLOCK).min(taking.quota).max(least.div_ceil(BLOCK));
+                let blocks = |bytes: usize| (bytes + GAP).div_ceil(BLOCK);
+                let wanted = blocks(most).min(taking.quota).max(blocks(least));
                 let mut n = wanted;
                 let first = loop {
-                    if n * BLOCK < least || n > taking.quota {
+                    if n * BLOCK < least + GAP || n > taking.quota {
                         return None;
                     }
                     if let Some(first) = self.take_span(taking, n, FROM, 0) {
@@ -187,16 +182,16 @@ impl Young {
                 taking.quota -= n;
                 taking.first = first;
                 taking.at = self.block_at(first);
-                taking.end = taking.at + n * BLOCK;
+                taking.end = taking.at + n * BLOCK - GAP;
             }
             let start = taking.at;
             taking.at = taking.end.min(start + most);
-            Some(Chunk { start, end: taking.at })
+            Some(start..taking.at)
         })
     }
 
     /// Takes the rest of a chunk back: for the next comer if it is the end of what was handed out, else as a hole.
-    pub fn give_back(&self, space: &Space, rest: Chunk) {
+    pub fn give_back(&self, space: &Space, rest: Range<usize>) {
         if rest.start == rest.end {
             return;
         }
@@ -204,7 +199,7 @@ impl Young {
             if taking.end != 0 && taking.at == rest.end && rest.start >= self.block_at(taking.first) {
                 taking.at = rest.start;
             } else {
-                make_hole(space, rest.start..rest.end);
+                make_hole(space, rest);
             }
         });
     }
@@ -234,7 +229,7 @@ impl Young {
     /// A hole that a sweep has found may be filled.
     pub fn offer(&self, hole: Range<usize>) {
         if hole.end - hole.start >= SHORTEST_BUFFER {
-            self.with(|taking| taking.holes.push(Chunk { start: hole.start, end: hole.end }));
+            self.with(|taking| taking.holes.push([hole.start, hole.end]));
         }
     }
 
@@ -310,6 +305,11 @@ impl Young {
     /// Lets mutators take blocks until `limit` blocks are used.
     pub fn allow(&self, limit: usize) {
         self.with(|taking| taking.quota = limit.saturating_sub(taking.used));
+    }
+
+    /// Bytes that can be obtained before the next collection, holes not counted.
+    pub fn left(&self) -> usize {
+        self.with(|taking| taking.end - taking.at + taking.quota * BLOCK)
     }
 
     /// Blocks that are not free.

@@ -2,8 +2,8 @@
 
 mod mini;
 
+use larder_lab::{Lowest, Processors};
 use larder_moving::{Barrier, Collection, Config, Handle, Keep};
-use larder_units::Bytes;
 use mini::*;
 use std::collections::{HashMap, HashSet};
 
@@ -308,6 +308,7 @@ fn operations_agree_with_the_model_when_all_is_promoted_at_once_or_late() {
 
 #[test]
 fn operations_agree_with_the_model_when_every_refill_collects() {
-    run(Config { collect_every: 1, buffer: Bytes(4 << 10), ..small() }, 31, 1500);
-    run(Config { collect_every: 3, collectors: 1, barrier: Barrier::StoreBuffer, ..small() }, 32, 2500);
+    run(Config { collect_every: 1, buffers: buffers(Lowest::Threads, 4), ..small() }, 31, 1500);
+    let buffers = buffers(Lowest::Processors(Processors::ConcurrencyIds), 4);
+    run(Config { collect_every: 3, buffers, collectors: 1, barrier: Barrier::StoreBuffer, ..small() }, 32, 2500);
 }

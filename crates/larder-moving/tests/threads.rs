@@ -2,7 +2,10 @@
 
 mod mini;
 
+use larder_lab::{Lowest, Processors};
 use larder_moving::{Barrier, Collection, Config};
+use larder_percpu::Level;
+use larder_policy::labs::Sizes;
 use larder_units::Bytes;
 use mini::*;
 use std::sync::Barrier as Meeting;
@@ -40,8 +43,21 @@ fn churn(vm: &Vm<'_>, seed: u64, rounds: u64) -> u64 {
 
 #[test]
 fn threads_that_allocate_do_not_disturb_each_other() {
-    for barrier in [Barrier::ConditionalCards, Barrier::StoreBuffer] {
-        let heap = heap(Config { barrier, ..small() });
+    let sizes = |kib: usize| Sizes::fixed(Bytes(kib << 10));
+    let shapes = [
+        buffers(Lowest::Threads, 4),
+        buffers(Lowest::Processors(Processors::ConcurrencyIds), 16),
+        buffers(Lowest::Processors(Processors::Cpus), 4),
+        buffers(Lowest::Flip(Processors::ConcurrencyIds), 32),
+        larder_lab::Config { sequences: false, ..buffers(Lowest::Threads, 8) },
+        buffers(Lowest::Threads, 4).under(Level::Package, sizes(32)),
+        buffers(Lowest::Threads, 4).under(Level::Core, sizes(16)).under(Level::Package, sizes(64)),
+        buffers(Lowest::Nobody, 4).under(Level::Process, sizes(16)),
+        larder_lab::Config::by_concurrency_id(),
+    ];
+    for (i, buffers) in shapes.into_iter().enumerate() {
+        let barrier = if i % 2 == 0 { Barrier::ConditionalCards } else { Barrier::StoreBuffer };
+        let heap = heap(Config { barrier, buffers, ..small() });
         let sums: Vec<u64> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8)
                 .map(|seed| {
@@ -51,6 +67,7 @@ fn threads_that_allocate_do_not_disturb_each_other() {
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
+        assert!(heap.stats().buffers + heap.buffers().level_statistics(0).map_or(0, |level| level.refills) > 20);
         let alone = mini::heap(small());
         let vm = alone.attach().unwrap();
         assert_eq!(sums, (0..8).map(|seed| churn(&vm, seed, 4096)).collect::<Vec<_>>());

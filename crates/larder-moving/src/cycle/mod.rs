@@ -14,6 +14,7 @@ mod worker;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
+use larder_lab::ChunkSource;
 use larder_policy::generations::{OldFacts, SizeFacts, YoungFacts, full_is_due, young_limit, young_size};
 use larder_sys::{clock, thread as system_thread};
 use larder_units::Bytes;
@@ -65,11 +66,13 @@ impl<H: Host> Heap<H> {
     }
 
     /// Collects, as `thread`. With `since`, only if nobody has collected since that epoch.
-    pub(crate) fn collect(&self, thread: &Thread, kind: Collection, want: Want, since: Option<usize>) -> Outcome {
-        self.while_safe(thread, || {
-            let _guard = self.collecting.lock();
-            if since.is_some_and(|epoch| epoch != self.epoch.load(Ordering::Relaxed)) {
-                return Outcome::Overtaken;
+    pub(crate) fn collect(&self, thread: &Thread, kind: Collection, want: Want, since: Option<u64>) -> Outcome {
+        // The lock outlasts the safe state: what the collection has provided is in no root, and another collection before
+        // this thread runs again would take it away.
+        let (_guard, outcome) = self.while_safe(thread, || {
+            let guard = self.collecting.lock();
+            if since.is_some_and(|epoch| epoch != self.buffers.source().epoch()) {
+                return (guard, Outcome::Overtaken);
             }
             let begin = clock::now();
             let range = self.registry.with(|threads| {
@@ -86,8 +89,9 @@ impl<H: Host> Heap<H> {
                 range
             });
             self.safepoint.announce();
-            Outcome::Done(range)
-        })
+            (guard, Outcome::Done(range))
+        });
+        outcome
     }
 }
 
@@ -96,15 +100,14 @@ impl<H: Host> Cycle<'_, H> {
         let heap = self.heap;
         let counters = &heap.counters;
         let standing = clock::now();
-        heap.epoch.fetch_add(1, Ordering::Relaxed);
         heap.large_since.store(0, Ordering::Relaxed);
         heap.host.before_collection(kind);
-        let mut allocating = 0;
-        for thread in self.threads.iter() {
-            heap.retire_young(thread);
-            heap.flush_stores(thread);
-            allocating += usize::from(thread.refills.replace(0) > 0);
-        }
+        let threads = self.threads;
+        // SAFETY: the world is stopped, no thread in the buffers' slow path; the epoch changes right after.
+        let retired =
+            unsafe { heap.buffers.retire_all(|each| threads.iter().for_each(|thread| each(&thread.lab)), None) };
+        heap.buffers.source().next_epoch();
+        threads.iter().for_each(|thread| heap.flush_stores(thread));
         heap.young.close();
         let before = heap.config.verify.then(|| self.digest());
 
@@ -146,8 +149,8 @@ impl<H: Host> Cycle<'_, H> {
             most: heap.config.most_young,
             pause: copied.since(begin),
             since_last: begin.since(self.own.last_end),
-            allocating_threads: allocating,
-            buffer: heap.config.buffer,
+            allocating_threads: retired.allocating_threads,
+            buffer: heap.config.buffers.sizes.first(),
         })
         .0
         .next_multiple_of(2 * BLOCK);

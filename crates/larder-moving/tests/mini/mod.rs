@@ -10,7 +10,10 @@
 //! | 32..64 | size in bytes, as it was asked for |
 #![allow(dead_code, reason = "each test file is a crate of its own and uses what it needs")]
 
+use larder_lab::Lowest;
 use larder_moving::{Collection, Config, Heap, Host, Mutator, OutOfMemory, Owned, RootVisitor, Visitor};
+use larder_policy::labs::Sizes;
+use larder_units::Bytes;
 use std::sync::Mutex;
 
 /// How an object's references are meant.
@@ -83,15 +86,19 @@ pub fn heap(config: Config) -> Owned<Mini> {
     Heap::create(config, Mini::default()).unwrap()
 }
 
+/// Buffers of `kib` KiB.
+pub fn buffers(lowest: Lowest, kib: usize) -> larder_lab::Config {
+    larder_lab::Config::new(lowest, Sizes::fixed(Bytes(kib << 10)))
+}
+
 /// A small heap that is looked at after each collection.
 pub fn small() -> Config {
-    use larder_units::Bytes;
     Config {
         young: Bytes(512 << 10),
         most_young: Bytes(512 << 10),
         old: Bytes::mib(16),
         collectors: 2,
-        buffer: Bytes(8 << 10),
+        buffers: buffers(Lowest::Threads, 8),
         verify: true,
         poison: true,
         ..Config::default()
