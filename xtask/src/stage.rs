@@ -9,6 +9,7 @@
 //! | `lib/liblarder_gc.a`, `lib/libgc.a` | the door as a static archive |
 //! | `lib/pkgconfig/bdw-gc.pc`, `lib/cmake/BDWgc/` | how pkg-config and CMake find them, wherever the folder is |
 //! | `lib/liblarder_cs.so`, `lib/liblarder_cs.a` | restartable critical sections for C |
+//! | `lib/liblarder_locks.so` | puts one of our locks under a pthread program's mutexes |
 //! | `lib/larder-preload.so` | what `larder run` interposes |
 //! | `include/` | the C headers |
 //! | `bin/larder` | the tool |
@@ -50,6 +51,10 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
         run(workspace.cargo().args(["build", "--release", "--package", "larder-preload"]))?;
         let preload = workspace.target().join("release/liblarder_preload.so");
         install(&preload, &lib.join("larder-preload.so"))?;
+    }
+    if workspace.has("larder-locks") {
+        run(workspace.cargo().args(["build", "--release", "--package", "larder-locks"]))?;
+        install(&workspace.target().join("release/liblarder_locks.so"), &lib.join("liblarder_locks.so"))?;
     }
     if workspace.has("larder-cs") {
         let shared = build_critical_sections(workspace)?;
