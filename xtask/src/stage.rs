@@ -12,6 +12,7 @@
 //! | `lib/larder-preload.so` | what `larder run` interposes |
 //! | `include/` | the C headers |
 //! | `bin/larder` | the tool |
+//! | `libexec/larder/` | the programs behind `larder experiment`, which link a heap |
 //! | `share/larder/apps/` | the C programs of `apps/gc`, as source |
 //! | `apps/` | the thesis's programs among them, compiled, where there is a C compiler |
 
@@ -21,6 +22,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::workspace::{Workspace, run};
+
+/// The programs of `larder-experiments`.
+const EXPERIMENTS: &[&str] = &["thesis"];
 
 /// Builds for release and fills `dir`.
 pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
@@ -51,6 +55,13 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
         let shared = build_critical_sections(workspace)?;
         install(&shared, &lib.join("liblarder_cs.so"))?;
         install(&shared.with_extension("a"), &lib.join("liblarder_cs.a"))?;
+    }
+    if workspace.has("larder-experiments") {
+        run(workspace.cargo().args(["build", "--release", "--package", "larder-experiments", "--bins"]))?;
+        for program in EXPERIMENTS {
+            let built = workspace.target().join("release").join(program);
+            install(&built, &dir.join("libexec/larder").join(program))?;
+        }
     }
     install(&workspace.target().join("release/larder"), &dir.join("bin/larder"))?;
     copy_folder(&workspace.root().join("include"), &dir.join("include"))?;

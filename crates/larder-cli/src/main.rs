@@ -8,6 +8,7 @@ mod cgroup;
 mod demo;
 mod doctor;
 mod exit;
+mod experiment;
 mod follow;
 mod launch;
 mod library;
@@ -42,6 +43,8 @@ enum Action {
     },
     /// Compile a small N-body simulation and compare Larder with the installed libgc on it
     Demo(demo::DemoArguments),
+    /// Run a paper's experiments here, and draw its figures
+    Experiment(experiment::ExperimentArguments),
 }
 
 /// Arguments of `larder run`.
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
             Ok(0)
         }
         Action::Demo(arguments) => demo::run(&arguments),
+        Action::Experiment(arguments) => experiment::run(&arguments),
     };
     match result {
         Ok(status) => ExitCode::from(status),
