@@ -8,6 +8,7 @@ mod cgroup;
 mod demo;
 mod doctor;
 mod exit;
+mod experiment;
 mod follow;
 mod launch;
 mod libexec;
@@ -46,6 +47,8 @@ enum Action {
     Demo(demo::DemoArguments),
     /// Measure locks, queues and ways of waiting, and compare them with others
     Locks(locks::LocksArguments),
+    /// Run a paper's experiments here, and draw its figures
+    Experiment(experiment::ExperimentArguments),
 }
 
 /// Arguments of `larder run`.
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         }
         Action::Demo(arguments) => demo::run(&arguments),
         Action::Locks(arguments) => locks::run(&arguments),
+        Action::Experiment(arguments) => experiment::run(&arguments),
     };
     match result {
         Ok(status) => ExitCode::from(status),
