@@ -8,6 +8,7 @@
 mod check;
 mod clients;
 mod critical_sections;
+mod faults;
 mod programs;
 mod soak;
 mod stage;

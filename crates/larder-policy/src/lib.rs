@@ -4,4 +4,5 @@
 #![forbid(unsafe_code)]
 
 pub mod crew;
+pub mod group;
 pub mod pacing;
