@@ -80,14 +80,15 @@ pub unsafe fn install(signal: i32, handler: Handler, masked: &Mask) -> bool {
     }
 }
 
-/// Takes a signal out of the calling thread's mask.
-pub fn unblock(signal: i32) {
-    // SAFETY: the set is initialised before use.
+/// Takes a signal out of the calling thread's mask; returns the old one.
+pub fn unblock(signal: i32) -> Mask {
+    // SAFETY: both sets are initialised before use.
     unsafe {
-        let mut set = core::mem::zeroed();
+        let (mut set, mut old) = core::mem::zeroed();
         libc::sigemptyset(&mut set);
         libc::sigaddset(&mut set, signal);
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, &mut old);
+        Mask(old)
     }
 }
 

@@ -15,6 +15,7 @@
 pub mod blocking;
 pub mod defer;
 mod ground;
+pub mod interposed;
 pub mod record;
 pub mod registry;
 pub mod stop;

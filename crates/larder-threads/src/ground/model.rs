@@ -102,8 +102,10 @@ pub(crate) mod signal {
         Ok(())
     }
 
-    /// Does nothing: no thread of a model masks the signal for long.
-    pub(crate) fn unblock(_: i32) {}
+    /// Opens the signal; returns the mask of before.
+    pub(crate) fn unblock(_: i32) -> Mask {
+        Mask(signals::mask(false))
+    }
 
     /// Does nothing: a thread of a model has its handler from the beginning.
     pub(crate) unsafe fn install(_: i32, _: Handler, _: &Mask) -> bool {
