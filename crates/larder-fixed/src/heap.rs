@@ -8,7 +8,7 @@ use larder_blocks::pool::{Pool, Run};
 use larder_lab::{Association, Labs};
 use larder_sync::lock::Lock;
 use larder_sys::{cpus, memory, say, thread};
-use larder_threads::{REGISTRY, stop};
+use larder_threads::{REGISTRY, interposed, stop};
 use larder_trace::Entry;
 use larder_trace::crew::CREW;
 use larder_units::{Blocks, Bytes};
@@ -159,6 +159,7 @@ pub fn init(options: &Options) {
     }
     crate::sharing::set_up(options.sharing);
     stop::set_signal(options.suspend_signal);
+    interposed::attach();
     if !stop::install() {
         larder_sys::die!("cannot install the handler for signal {}, which stops threads", options.suspend_signal);
     }

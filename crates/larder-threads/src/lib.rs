@@ -16,6 +16,7 @@ pub mod blocking;
 mod client;
 pub mod defer;
 mod ground;
+pub mod interposed;
 pub mod record;
 pub mod registry;
 mod silent;

@@ -29,7 +29,7 @@ use core::sync::atomic::AtomicI32;
 
 use larder_sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 use larder_sync::parker::Event;
-use larder_sync::{process_static, step};
+use larder_sync::{asymmetric, process_static, step};
 use larder_sys::clock;
 use larder_sys::memory::KeepErrno;
 
@@ -246,7 +246,7 @@ pub(crate) fn wait_while(number: u32) {
 pub(crate) fn stop_seen_after_fence() -> Option<u32> {
     if step::kept("stop.blocked: the thread's fence") {
         // Between the store of the state and this load: the collector makes the number odd and then reads the state.
-        fence(Ordering::SeqCst);
+        asymmetric::light();
     }
     let number = WORLD.number.current();
     (number & 1 == 1).then_some(number)
@@ -269,7 +269,7 @@ impl RegistryGuard<'_> {
         if step::kept("stop.blocked: the collector's fence") {
             // Between the bump and the loads of the states below: a thread that ends a blocking region stores its state
             // and then reads the number (see `stop_seen_after_fence`).
-            fence(Ordering::SeqCst);
+            asymmetric::heavy();
         }
         let mut stopped = Stopped::default();
         self.for_each(|thread| {

@@ -102,9 +102,9 @@ pub(crate) mod signal {
         Ok(())
     }
 
-    /// Does nothing: no thread of a model masks the signal for long, and the mask that it returns is set outside only.
+    /// Opens the signal; returns the mask of before.
     pub(crate) fn unblock(_: i32) -> Mask {
-        Mask(false)
+        Mask(signals::mask(false))
     }
 
     /// No client of a model handles signals.
