@@ -260,8 +260,8 @@ pub fn fibers(gc: &Collector, _: &Scratch) -> Result<(), Outcome> {
         let kept = gc.chain(seed);
         let low = (&raw const kept).addr() & !15;
         for _ in 0..3 {
-            for number in 0..FIBERS {
-                let high = ends(&mut fibers[number]).1;
+            for (number, fiber) in fibers.iter_mut().enumerate() {
+                let high = ends(fiber).1;
                 // SAFETY: the context was made above; the thread's own stack from here to its base is a root meanwhile.
                 unsafe {
                     state.number = number;
@@ -269,7 +269,7 @@ pub fn fibers(gc: &Collector, _: &Scratch) -> Result<(), Outcome> {
                     let base = std::ptr::with_exposed_provenance_mut(own.base);
                     (gc.GC_add_roots)(rest, base);
                     (gc.GC_set_stackbottom)(thread, &StackBase { base: high.addr() });
-                    libc::swapcontext(&mut home, &raw const fibers[number].context);
+                    libc::swapcontext(&mut home, &raw const fiber.context);
                     (gc.GC_set_stackbottom)(thread, &own);
                     (gc.GC_remove_roots)(rest, base);
                 }
