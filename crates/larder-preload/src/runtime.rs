@@ -52,8 +52,8 @@ impl Next {
     /// libraries.
     #[cold]
     pub fn look_up(&self) -> usize {
-        // SAFETY: the names are terminated.
         let mut found = match self.version {
+            // SAFETY: the names are terminated.
             Some(version) => unsafe { libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), version.as_ptr()) },
             None => ptr::null_mut(),
         };
