@@ -14,6 +14,7 @@ pub mod disclaim;
 pub mod events;
 pub mod finalization;
 pub mod fork;
+mod group;
 pub mod heap;
 pub mod hooks;
 pub mod inject;

@@ -4,5 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod crew;
+pub mod group;
 pub mod pacing;
 pub mod sharing;

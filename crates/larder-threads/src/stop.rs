@@ -29,7 +29,7 @@ use core::sync::atomic::AtomicI32;
 
 use larder_sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 use larder_sync::parker::Event;
-use larder_sync::{process_static, step};
+use larder_sync::{asymmetric, process_static, step};
 use larder_sys::clock;
 use larder_sys::memory::KeepErrno;
 
@@ -37,7 +37,7 @@ use crate::ground::signal::{self, Mask, SendError};
 use crate::ground::{tls, with_registers_spilled};
 use crate::record::{Thread, ThreadState};
 use crate::registry::RegistryGuard;
-use crate::suspend;
+use crate::{client, silent, suspend};
 
 /// The state of the world. The collector that writes holds the registry's lock.
 struct World {
@@ -103,6 +103,7 @@ pub fn signal() -> i32 {
 
 /// Installs the handler. False when the kernel refuses the signal.
 pub fn install() -> bool {
+    client::note(signal::handling(signal()));
     // SAFETY: the handler calls only async-signal-safe functions.
     unsafe { signal::install(signal(), on_signal, &Mask::all_but_faults()) }
 }
@@ -112,9 +113,11 @@ pub fn in_progress() -> bool {
     WORLD.number.current() & 1 == 1
 }
 
-extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+pub(crate) extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let _errno = KeepErrno::new();
     take_signal();
+    // SAFETY: the arguments are those of this handler.
+    unsafe { client::pass_on(number, info, context) };
 }
 
 /// What the handler does, on the thread that it interrupts, with signals masked.
@@ -243,7 +246,7 @@ pub(crate) fn wait_while(number: u32) {
 pub(crate) fn stop_seen_after_fence() -> Option<u32> {
     if step::kept("stop.blocked: the thread's fence") {
         // Between the store of the state and this load: the collector makes the number odd and then reads the state.
-        fence(Ordering::SeqCst);
+        asymmetric::light();
     }
     let number = WORLD.number.current();
     (number & 1 == 1).then_some(number)
@@ -257,6 +260,7 @@ impl RegistryGuard<'_> {
     pub fn stop_world(&self) -> Stopped {
         let begun = clock::now();
         let own = tls::with(|t| t.record.get());
+        client::keep_ours();
         // ORDER stop.last: Relaxed; handlers of this stop see both by `event.happen`, and late ones of the last do not ring
         // for this one, whose answers they have not given yet.
         WORLD.answers.store(0, Ordering::Relaxed);
@@ -265,7 +269,7 @@ impl RegistryGuard<'_> {
         if step::kept("stop.blocked: the collector's fence") {
             // Between the bump and the loads of the states below: a thread that ends a blocking region stores its state
             // and then reads the number (see `stop_seen_after_fence`).
-            fence(Ordering::SeqCst);
+            asymmetric::heavy();
         }
         let mut stopped = Stopped::default();
         self.for_each(|thread| {
@@ -299,6 +303,8 @@ impl RegistryGuard<'_> {
 
     fn wait_for_answers(&self, number: u32, expected: u32, own: *mut u8) {
         let mut missing = 0;
+        let begun = clock::now();
+        let mut watch = silent::Watch::new();
         loop {
             let seen = WORLD.complete.current();
             // ORDER stop.ack: Acquire, with the additions in `park`.
@@ -310,12 +316,21 @@ impl RegistryGuard<'_> {
             }
             // Somebody has not answered for long: it has blocked the signal, is starved, or died without saying so.
             missing = 0;
+            let send_again = client::keep_ours();
+            let waited = clock::now().since(begun);
+            let report = watch.is_time(waited);
             self.for_each(|thread| {
                 let waiting = core::ptr::from_ref(thread).cast::<u8>() != own.cast_const()
                     && thread.signalled.load(Ordering::Relaxed) == number
                     && thread.answered.load(Ordering::Relaxed) != number;
-                if waiting && signal::send(thread.tid(), 0) == Err(SendError::Gone) {
+                if !waiting {
+                    return;
+                }
+                // Where the client took the signal's handler meanwhile, it got ours.
+                if signal::send(thread.tid(), if send_again { self::signal() } else { 0 }) == Err(SendError::Gone) {
                     missing += 1;
+                } else if report {
+                    silent::report(thread.tid(), self::signal(), waited);
                 }
             });
         }
