@@ -176,6 +176,7 @@ pub fn init(options: &Options) {
     if is_main && let Some(own) = REGISTRY.current() {
         settings::MAIN.store(core::ptr::from_ref(own).cast_mut(), Ordering::Relaxed);
     }
+    larder_sys::control_block::find();
     larder_sys::specific::find();
     crate::fork::install();
     crate::events::attach();

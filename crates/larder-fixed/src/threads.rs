@@ -77,6 +77,7 @@ fn leave(result: usize) -> bool {
 
 /// Registers the calling thread, whose stack begins at `stack_base`. False when it was registered already.
 pub fn register_current(stack_base: *mut u8) -> bool {
+    larder_sys::control_block::give_number();
     // A thread that the C library did not make has no registration, but an area that looks as if it had.
     if !HEAP.labs.by_thread() && !rseq_area::register_here() {
         larder_sys::die!(

@@ -8,6 +8,7 @@
 
 pub mod arena;
 pub mod clock;
+pub mod control_block;
 pub mod cpus;
 pub mod env;
 pub mod group;

@@ -1,15 +1,18 @@
 //! Thread-specific data (`pthread_setspecific`): where the C library keeps a thread's values.
 //!
 //! Programs keep objects there, and on libgc they stay: it scans the end of a thread's stack, where the first 32
-//! values lie. glibc describes the layout to debuggers in a few words of data, and these are read here, so that every value is found.
+//! values lie. Here all are found ([`crate::control_block`] says where).
 
-use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::control_block::described;
 
 /// Bytes of a key's entry: a sequence number and the value.
 const ENTRY: usize = 16;
 /// Keys of a block, as glibc has had it since it has threads.
 const KEYS: usize = 32;
+/// A description that says more than this is of something else.
+const MOST_BLOCKS: usize = 1024;
 
 /// Where a thread's table of blocks lies from its control block; 0 where that is not known.
 ///
@@ -18,19 +21,13 @@ static OFFSET: AtomicUsize = AtomicUsize::new(0);
 /// Entries of that table. Sync: as `OFFSET`.
 static BLOCKS: AtomicUsize = AtomicUsize::new(0);
 
-fn described(name: &CStr) -> Option<[u32; 3]> {
-    // SAFETY: the symbol, where it exists, is glibc's description of a field: bits, count, offset.
-    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).cast::<[u32; 3]>().as_ref().copied() }
-}
-
 /// Asks the C library where the data lie. Looks a symbol up, so it is for initialisation only.
 pub fn find() {
-    if let Some([bits, count, offset]) = described(c"_thread_db_pthread_specific")
-        && bits == usize::BITS
-        && (1..=1024).contains(&count)
+    if let Some(table) = described(c"_thread_db_pthread_specific")
+        && (1..=MOST_BLOCKS).contains(&(table.bytes / size_of::<usize>()))
     {
-        BLOCKS.store(count as usize, Ordering::Relaxed);
-        OFFSET.store(offset as usize, Ordering::Relaxed);
+        BLOCKS.store(table.bytes / size_of::<usize>(), Ordering::Relaxed);
+        OFFSET.store(table.offset, Ordering::Relaxed);
     }
 }
 
@@ -60,9 +57,7 @@ mod tests {
     #[test]
     fn values_of_the_first_and_of_later_keys_are_found() {
         find();
-        if OFFSET.load(Ordering::Relaxed) == 0 {
-            return;
-        }
+        assert!(OFFSET.load(Ordering::Relaxed) != 0, "this C library describes its threads otherwise");
         let mut keys = [0; 40];
         for (i, key) in keys.iter_mut().enumerate() {
             // SAFETY: keys of this test, deleted below.
