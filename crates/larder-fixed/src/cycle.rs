@@ -399,13 +399,16 @@ struct Stage<'a> {
     done: bool,
 }
 
-/// The cycle proper, with this thread's registers spilled at `sp`.
+/// The cycle, with this thread's registers spilled at `sp`.
 extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
     // SAFETY: `run` passes its own local.
     let stage = unsafe { &mut *stage.cast::<Stage<'_>>() };
     let own = REGISTRY.current().expect("`run` checked that the thread is registered");
-    own.set_stack_pointer(sp.addr());
+    own.standing_at(sp.addr(), || collect_standing(own, stage));
+}
 
+/// The cycle proper, with what is live of this thread's stacks published.
+fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
     lock::acquire();
     hooks::event(Event::Start);
     hooks::call(&hooks::START);

@@ -84,12 +84,19 @@ type Action = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sig
 type Install = unsafe extern "C" fn(c_int, usize) -> usize;
 
 unsafe fn install_action(next: &Next, signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
-    // SAFETY: the caller's promise, which is that of sigaction; a copy differs in the handler only.
+    // SAFETY: the caller's promise, which is that of sigaction; a copy differs in the handler and its mask only.
     unsafe {
         let action = transmute::<usize, Action>(next.address());
         let mut own = new.as_ref().copied();
         if let Some(own) = &mut own {
-            own.sa_sigaction = wrapped(signal, own.sa_sigaction);
+            let handler = wrapped(signal, own.sa_sigaction);
+            if let Some(table) = table()
+                && handler != own.sa_sigaction
+            {
+                // A handler that waits for a lock of the runtime must be stopped there.
+                libc::sigdelset(&mut own.sa_mask, (table.stop_signal)());
+            }
+            own.sa_sigaction = handler;
         }
         let result = action(signal, own.as_ref().map_or(ptr::null(), ptr::from_ref), old);
         if result == 0

@@ -75,7 +75,7 @@ extern "C" fn absent() -> c_long {
 }
 
 extern "C" fn look_all_up() {
-    let lists = [crate::calls::ALL, crate::locks::ALL, crate::handlers::ALL];
+    let lists = [crate::calls::ALL, crate::locks::ALL, crate::handlers::ALL, crate::masks::ALL];
     lists.into_iter().flatten().for_each(|next| {
         next.address();
     });

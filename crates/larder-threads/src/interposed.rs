@@ -20,8 +20,11 @@
 use core::ffi::c_void;
 use core::sync::atomic::AtomicPtr;
 
+#[cfg(not(loom))]
+use larder_sync::asymmetric;
+#[cfg(not(loom))]
 use larder_sync::atomic::Ordering;
-use larder_sync::{asymmetric, step};
+use larder_sync::step;
 use larder_sys::memory::KeepErrno;
 
 use crate::blocking::become_running;
@@ -49,10 +52,19 @@ pub struct Table {
     pub unwound: extern "C" fn(),
     /// The runtime's own handler, which is not a client's.
     pub stop_handler: signal::Handler,
+    /// The signal that it is for: no handler of a client runs with that signal masked.
+    pub stop_signal: extern "C" fn() -> i32,
 }
 
 /// Sync: never written.
-static TABLE: Table = Table { enter, leave, handler_begins, handler_ends, unwound, stop_handler: stop::on_signal };
+#[cfg(not(loom))]
+static TABLE: Table =
+    Table { enter, leave, handler_begins, handler_ends, unwound, stop_handler: stop::on_signal, stop_signal };
+
+#[cfg(not(loom))]
+extern "C" fn stop_signal() -> i32 {
+    stop::signal()
+}
 
 /// Finds the preloaded object, if there is one, and gives it the runtime's table. Before a second thread registers, and
 /// before the stop signal's handler is installed.
@@ -109,6 +121,10 @@ fn enter_slow(thread: &Thread, sp: usize) -> usize {
 
 /// Ends the region that `enter` began: waits while a stop counts on it.
 pub extern "C" fn leave() {
+    end();
+}
+
+fn end() {
     // A handler in the call may have unregistered the thread.
     let Some(thread) = REGISTRY.current() else { return };
     thread.set_state(ThreadState::Running);
@@ -117,6 +133,7 @@ pub extern "C" fn leave() {
     }
 }
 
+/// Waits for the end of the stop that was seen.
 #[cold]
 #[inline(never)]
 fn leave_slow(thread: &Thread) {
@@ -147,11 +164,7 @@ pub extern "C" fn handler_begins(low: usize, high: usize) -> usize {
     };
     thread.set_state(ThreadState::Running);
     if stop::stop_seen_after_fence().is_some() && step::kept("interposed: wait before a handler") {
-        let _errno = KeepErrno::new();
-        // The handler's mask may hold the stop signal, and the collector may have sent it.
-        let mask = signal::unblock(stop::signal());
-        become_running(thread);
-        mask.set();
+        leave_slow(thread);
     }
     region
 }
@@ -159,7 +172,6 @@ pub extern "C" fn handler_begins(low: usize, high: usize) -> usize {
 /// The handler returns: the call that it interrupted goes on as a blocked one.
 pub extern "C" fn handler_ends(region: usize) {
     if region != 0
-        && step::kept("interposed: block again after a handler")
         && let Some(thread) = REGISTRY.current()
     {
         thread.set_stack_pointer(region);
@@ -180,4 +192,23 @@ pub fn handler(f: impl FnOnce()) {
     handler_ends(region);
 }
 
-const _: () = assert!(size_of::<Table>() == 6 * size_of::<*const c_void>());
+/// Makes a call around `f` as the preloaded object does. A model that fails unwinds, which C's functions do not allow.
+#[cfg(loom)]
+pub fn call(f: impl FnOnce()) {
+    assert_ne!(enter(1), 0);
+    f();
+    end();
+}
+
+/// As [`call`], with a handler of the client at the worst place: after the store and before the look.
+#[cfg(loom)]
+pub fn call_interrupted_at_its_end(f: impl FnOnce()) {
+    assert_ne!(enter(1), 0);
+    if let Some(thread) = REGISTRY.current() {
+        thread.set_state(ThreadState::Running);
+    }
+    handler(f);
+    end();
+}
+
+const _: () = assert!(size_of::<Table>() == 7 * size_of::<*const c_void>());

@@ -188,8 +188,8 @@ impl Thread {
         self.stack_pointer.load(Ordering::Relaxed)
     }
 
-    /// Publishes the lowest live address: for the collecting thread itself.
-    pub fn set_stack_pointer(&self, sp: usize) {
+    /// Publishes the lowest live address of its stack.
+    pub(crate) fn set_stack_pointer(&self, sp: usize) {
         self.stack_pointer.store(sp, Ordering::Relaxed);
     }
 

@@ -117,17 +117,28 @@ enum Way {
     WithoutRseq,
     /// As `larder run` has it.
     Run,
+    /// Both.
+    RunWithoutRseq,
 }
 
 impl Way {
-    const ALL: [Self; 3] = [Self::Path, Self::WithoutRseq, Self::Run];
+    const ALL: [Self; 4] = [Self::Path, Self::WithoutRseq, Self::Run, Self::RunWithoutRseq];
 
     fn name(self) -> &'static str {
         match self {
             Self::Path => "on the library path",
             Self::WithoutRseq => "without rseq",
             Self::Run => "under larder run",
+            Self::RunWithoutRseq => "under larder run, without rseq",
         }
+    }
+
+    fn is_preloaded(self) -> bool {
+        matches!(self, Self::Run | Self::RunWithoutRseq)
+    }
+
+    fn is_without_rseq(self) -> bool {
+        matches!(self, Self::WithoutRseq | Self::RunWithoutRseq)
     }
 }
 
@@ -281,16 +292,13 @@ fn start(line: &Line, way: Way, library: &Library, wanted: &SelfTest) -> Result<
     command.args([wanted.rounds.to_string(), wanted.seconds.to_string(), u8::from(wanted.load).to_string()]);
     let path = launch::library_path(library).map_err(|failure| Outcome::Failed(failure.message))?;
     command.env(LIBRARY_PATH, path).env_remove("LD_PRELOAD").env_remove("GLIBC_TUNABLES");
-    match way {
-        Way::Path => {}
-        Way::WithoutRseq => {
-            command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
-        }
-        Way::Run => {
-            if let Some(list) = launch::preload_list(library) {
-                command.env("LD_PRELOAD", list);
-            }
-        }
+    if way.is_without_rseq() {
+        command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
+    }
+    if way.is_preloaded()
+        && let Some(list) = launch::preload_list(library)
+    {
+        command.env("LD_PRELOAD", list);
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     if let Some(prepare) = line.prepare {

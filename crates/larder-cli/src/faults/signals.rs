@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -59,57 +60,64 @@ pub fn blocked_for_long(gc: &Collector, scratch: &Scratch) -> Result<(), Outcome
     let own = unsafe { libc::dup(2) };
     // SAFETY: as above.
     unsafe { libc::dup2(file.as_raw_fd(), 2) };
-    let (deaf, go_on) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (deaf, go_on, looks) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
     let (tid, collected) = (AtomicU32::new(0), AtomicBool::new(false));
     let mut said = String::new();
-    let result = gc.crowd(
-        2,
-        |number| {
-            if number == 0 {
-                // SAFETY: names this thread.
-                unsafe { libc::pthread_setname_np(libc::pthread_self(), NAME.as_ptr()) };
-                let head = gc.chain(3);
-                let mask = block_all();
-                // SAFETY: no preconditions.
-                tid.store(unsafe { libc::syscall(libc::SYS_gettid) } as u32, Ordering::Relaxed);
-                deaf.store(true, Ordering::Release);
-                while !go_on.load(Ordering::Acquire) {
-                    std::hint::spin_loop();
+    // Every thread that the library knows is stopped by the collection that waits, perhaps with a lock of malloc. So one that
+    // it does not know looks, begins before, and allocates nothing.
+    let look = || {
+        let mut buffer = [0; 4096];
+        looks.store(true, Ordering::Release);
+        let begun = Instant::now();
+        while begun.elapsed() < MOST && !collected.load(Ordering::Acquire) {
+            let bytes = file.read_at(&mut buffer, 0).unwrap_or(0);
+            if buffer[..bytes].windows(NAME.count_bytes()).any(|name| name == NAME.to_bytes()) {
+                break;
+            }
+            // SAFETY: no preconditions.
+            unsafe { libc::usleep(20_000) };
+        }
+        go_on.store(true, Ordering::Release);
+    };
+    let crowd = || {
+        gc.crowd(
+            2,
+            |number| {
+                if number == 0 {
+                    // SAFETY: names this thread.
+                    unsafe { libc::pthread_setname_np(libc::pthread_self(), NAME.as_ptr()) };
+                    let head = gc.chain(3);
+                    let mask = block_all();
+                    // SAFETY: no preconditions.
+                    tid.store(unsafe { libc::syscall(libc::SYS_gettid) } as u32, Ordering::Relaxed);
+                    deaf.store(true, Ordering::Release);
+                    while !go_on.load(Ordering::Acquire) {
+                        std::hint::spin_loop();
+                        // SAFETY: no preconditions.
+                        unsafe { libc::usleep(1000) };
+                    }
+                    set_mask(&mask);
+                    return gc.check(head, 3, "what a thread's stack points to that blocked all signals");
+                }
+                while !deaf.load(Ordering::Acquire) {
                     // SAFETY: no preconditions.
                     unsafe { libc::usleep(1000) };
                 }
-                set_mask(&mask);
-                return gc.check(head, 3, "what a thread's stack points to that blocked all signals");
-            }
-            while !deaf.load(Ordering::Acquire) {
-                // SAFETY: no preconditions.
-                unsafe { libc::usleep(1000) };
-            }
-            gc.collect();
-            collected.store(true, Ordering::Release);
-            Ok(())
-        },
-        || {
-            // This thread is stopped by the collection that waits; so one that the library does not know looks.
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    let begun = Instant::now();
-                    while begun.elapsed() < MOST && !collected.load(Ordering::Acquire) {
-                        said.clear();
-                        let _ = file.rewind().and_then(|()| file.read_to_string(&mut said));
-                        let number = tid.load(Ordering::Relaxed);
-                        if number != 0 && said.contains(&number.to_string()) {
-                            break;
-                        }
-                        // SAFETY: no preconditions.
-                        unsafe { libc::usleep(20_000) };
-                    }
-                    go_on.store(true, Ordering::Release);
-                });
-            });
-            Ok(())
-        },
-    );
+                gc.collect();
+                collected.store(true, Ordering::Release);
+                Ok(())
+            },
+            || Ok(()),
+        )
+    };
+    let result = std::thread::scope(|scope| {
+        scope.spawn(look);
+        while !looks.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        crowd()
+    });
+    file.rewind().and_then(|()| file.read_to_string(&mut said)).map_err(failed)?;
     // SAFETY: descriptors of our own.
     unsafe {
         libc::dup2(own, 2);

@@ -109,7 +109,7 @@ pub(crate) mod signal {
 
     /// No client of a model handles signals.
     pub(crate) fn handling(_: i32) -> Handling {
-        Handling { handler: super::super::stop::on_signal as *const () as usize, has_context: true }
+        Handling { handler: crate::stop::on_signal as *const () as usize, has_context: true }
     }
 
     /// As above: every signal is a stop's.
