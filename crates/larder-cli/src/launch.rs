@@ -42,7 +42,7 @@ pub struct Outcome {
 }
 
 /// Our interposed calls, before what the user preloads; nothing where the library's folder has none.
-fn preload_list(library: &Library) -> Option<OsString> {
+pub fn preload_list(library: &Library) -> Option<OsString> {
     let ours = library.folder.join(PRELOAD_NAME);
     if !ours.is_file() {
         return None;
@@ -160,7 +160,8 @@ fn run_with(
     Ok(Outcome { status, elapsed, processes: follower.finish() })
 }
 
-fn library_path(library: &Library) -> Result<OsString, Failure> {
+/// The library's folder, before what the loader's path has.
+pub fn library_path(library: &Library) -> Result<OsString, Failure> {
     let folder = &library.folder;
     if folder.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b':' | b';')) {
         return Err(Failure::tool(format!(
