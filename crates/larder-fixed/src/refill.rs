@@ -700,7 +700,8 @@ fn freed_in_owned_block(list: &mut List, b: &'static Block, epoch: u8) -> Option
     }
     // SAFETY: the block is `Small`.
     let marks = unsafe { b.all_marks() };
-    let live = count(marks, epoch) + count(marks, birth_mark(epoch));
+    let birth = birth_mark(epoch);
+    let live = count(marks, epoch) + if birth == epoch { 0 } else { count(marks, birth) };
     if live > 0 || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
         b.frees_until_look.set(tag | live as u32);
         return None;
