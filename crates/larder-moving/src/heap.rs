@@ -261,6 +261,7 @@ impl<H: Host> Heap<H> {
         let thread = self.registry.join()?;
         thread.card_bias.set(self.space.card_bias());
         thread.barrier.set(self.config.barrier as u32);
+        thread.heap.set(core::ptr::from_ref(self).cast());
         if self.config.ambiguous_stacks {
             let Some((_, base)) = larder_sys::thread::stack_bounds() else {
                 self.registry.leave(thread, || ());
