@@ -342,9 +342,7 @@ impl<H: Host> Heap<H> {
         if at != 0 {
             return Ok(at);
         }
-        let object = self.collect_for(thread, Want::Young(size)).ok_or(out)?;
-        self.space.fill(object.start..object.start + size, 0);
-        Ok(object.start)
+        Ok(self.collect_for(thread, Want::Young(size)).ok_or(out)?.start)
     }
 
     /// Allocates in the old generation.
@@ -409,7 +407,12 @@ impl<H: Host> Heap<H> {
     pub(crate) fn provide(&self, want: Want) -> Option<Range<usize>> {
         match want {
             Want::Nothing => Some(0..0),
-            Want::Young(size) => self.young.obtain(&self.space, size, size),
+            Want::Young(size) => {
+                let object = self.young.obtain(&self.space, size, size)?;
+                // At once: whoever walks over it finds objects of no size.
+                self.space.fill(object.clone(), 0);
+                Some(object)
+            }
             Want::Old(least, most) => self.old.obtain(least, most),
             Want::Large(bytes, old) => self.obtain_large(bytes, old).map(|at| at..at + bytes),
         }
