@@ -152,7 +152,7 @@ static int vm_choice(const char *option, const char *text, const char *const *ch
 /*
  * Takes the heap's options out of the arguments and makes the heap. What is left begins at argv[1]; returns how many.
  */
-static int vm_begin(int argc, char **argv) {
+static inline int vm_begin(int argc, char **argv) {
     static const char *const associations[] = {"id", "thread", "cpu", "flip", 0};
     static const char *const barriers[] = {"conditional", "cards", "stores", 0};
     program_name = argv[0];
@@ -217,7 +217,7 @@ static void *vm_run_task(void *argument) {
     return 0;
 }
 
-static uint64_t vm_in_threads(uint64_t (*body)(Thread *, long)) {
+static inline uint64_t vm_in_threads(uint64_t (*body)(Thread *, long)) {
     pthread_t *handles = calloc(vm_threads, sizeof *handles);
     VmTask *tasks = calloc(vm_threads, sizeof *tasks);
     pthread_attr_t attributes;
@@ -239,7 +239,7 @@ static uint64_t vm_in_threads(uint64_t (*body)(Thread *, long)) {
 }
 
 /* Prints the result line and ends the heap. The checksum does not depend on settings, nor on the number of collections. */
-static int vm_end(const char *name, uint64_t checksum, uint64_t operations) {
+static inline int vm_end(const char *name, uint64_t checksum, uint64_t operations) {
     double seconds = now_s() - vm_begun_s;
     larder_vm_stats s;
     larder_vm_get_stats(vm, &s);
