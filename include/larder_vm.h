@@ -113,7 +113,7 @@ typedef struct larder_vm_config {
     size_t buffer;         /* allocation buffers; 0: sizes that adapt, from 4 KiB to 512 KiB */
     int association;       /* enum larder_vm_association */
     int barrier;           /* enum larder_vm_barrier */
-    int collectors;        /* threads that collect; 0: as many as CPUs may be used, at most 16 */
+    int collectors;        /* threads that collect, at most 16; 0: as many as CPUs may be used, fewer for little work */
     int tenure;            /* young collections that an object survives before it is old: 1 to 6 */
     int never_collect;     /* the null collector: all of `young` is for allocation, and then there is no more */
     int ambiguous_stacks;  /* look through the threads' stacks for words that may be references; such objects are not moved */

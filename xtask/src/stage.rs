@@ -9,6 +9,7 @@
 //! | `lib/liblarder_gc.a`, `lib/libgc.a` | the door as a static archive |
 //! | `lib/pkgconfig/bdw-gc.pc`, `lib/cmake/BDWgc/` | how pkg-config and CMake find them, wherever the folder is |
 //! | `lib/liblarder_cs.so`, `lib/liblarder_cs.a` | restartable critical sections for C |
+//! | `lib/liblarder_vm.so`, `lib/liblarder_vm.a` | the moving heap for language implementers |
 //! | `lib/larder-preload.so` | what `larder run` interposes |
 //! | `include/` | the C headers |
 //! | `bin/larder` | the tool |
@@ -51,6 +52,12 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
         let shared = build_critical_sections(workspace)?;
         install(&shared, &lib.join("liblarder_cs.so"))?;
         install(&shared.with_extension("a"), &lib.join("liblarder_cs.a"))?;
+    }
+    if workspace.has("larder-vm") {
+        run(workspace.cargo().args(["build", "--release", "--package", "larder-vm"]))?;
+        let shared = workspace.target().join("release/liblarder_vm.so");
+        install(&shared, &lib.join("liblarder_vm.so"))?;
+        install(&shared.with_extension("a"), &lib.join("liblarder_vm.a"))?;
     }
     install(&workspace.target().join("release/larder"), &dir.join("bin/larder"))?;
     copy_folder(&workspace.root().join("include"), &dir.join("include"))?;

@@ -10,6 +10,7 @@ use crate::critical_sections;
 use crate::programs;
 use crate::stage;
 use crate::tally::{Tally, count};
+use crate::vm;
 use crate::workspace::Workspace;
 
 /// One thread, as many as a small machine has, and more.
@@ -43,6 +44,8 @@ pub fn test(workspace: &Workspace) -> Result<()> {
         let session = Session::new(workspace, &staged.join("lib"))?;
         println!("== C programs of larder_cs.h");
         tally += critical_sections::programs(workspace, &staged)?;
+        println!("== C programs of larder_vm.h");
+        tally += vm::run_all(workspace, &staged)?;
         println!("== client programs");
         tally += clients::run_all(&session, THREADS, false);
         println!("== client programs, with forced collections");

@@ -68,6 +68,8 @@ pub(crate) struct Own {
     pub done: Table<AtomicU32>,
     /// What the verifier needs, where it runs.
     pub verifier: Option<Verifier>,
+    /// Bytes that the last young collection copied or promoted, and that the last full one marked.
+    pub traced: [usize; 2],
     /// Blocks that the last young collection kept because of pins.
     pub kept: usize,
     /// When the last collection ended.
@@ -181,6 +183,7 @@ impl<H: Host> Heap<H> {
             obstacles: List::with_capacity(config.old.0 / crate::space::REGION + 1)?,
             done: Table::zeroed(stripes(space.old.end - space.old.start))?,
             verifier: if config.verify { Some(Verifier::new(&space)?) } else { None },
+            traced: [0; 2],
             kept: 0,
             last_end: larder_sys::clock::now(),
             young_size: config.young.0.next_multiple_of(2 * BLOCK),

@@ -115,6 +115,7 @@ impl<H: Host> Cycle<'_, H> {
         self.own.cards = cards;
 
         remembered.clear();
+        let mut moved = 0;
         self.each_worker(|worker| {
             for &slot in worker.remembered.as_slice() {
                 remembered.push(slot);
@@ -130,7 +131,9 @@ impl<H: Host> Cycle<'_, H> {
             Counters::add(&heap.counters.copied_bytes, tally.copied);
             Counters::add(&heap.counters.promoted_bytes, tally.promoted);
             Counters::add(&heap.counters.moved_objects, tally.objects);
+            moved += tally.copied + tally.promoted;
         });
+        self.own.traced[0] = moved;
         for span in heap.young.spans(KEPT) {
             self.sweep_span(heap.young.extent(span));
         }
@@ -152,7 +155,7 @@ impl<H: Host> Cycle<'_, H> {
     /// Copies until nobody finds anything.
     fn trace_copies(&mut self, shared: &Shared<'_>) {
         let heap = self.heap;
-        heap.gang.trace(heap.gang.most(), &|me, tracing| {
+        heap.gang.trace(self.collectors(self.own.traced[0]), &|me, tracing| {
             // SAFETY: collector `me` alone, in a phase.
             let worker = unsafe { (*heap.workers[me].get()).as_mut() }.expect("as many workers as collectors");
             tracing.work(&mut Copier { heap, worker, shared }, Copier::take_shared);
