@@ -191,13 +191,11 @@ void *larder_vm_allocate_old(larder_vm_thread *, size_t size);
 /* What must follow a store of a reference into an object, unless the object was allocated since the thread's last safepoint. */
 static inline void larder_vm_barrier(larder_vm_thread *thread, uintptr_t *slot, uintptr_t value)
 {
-    if (thread->barrier == LARDER_VM_CONDITIONAL_CARDS) {
-        volatile uint8_t *card = (volatile uint8_t *)(thread->card_bias + ((uintptr_t)slot >> 9));
-        if (*card != 1)
-            *card = 1;
-    } else {
+    volatile uint8_t *card = (volatile uint8_t *)(thread->card_bias + ((uintptr_t)slot >> 9));
+    if (thread->barrier == LARDER_VM_STORE_BUFFER)
         larder_vm_after_store(thread, slot, value);
-    }
+    else if (thread->barrier == LARDER_VM_CARDS || *card != 1)
+        *card = 1;
 }
 
 /* Stores a reference into an object's slot. */

@@ -19,6 +19,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("cache", &["200000", "4000"]),
     ("warehouse", &["6000", "500"]),
     ("compiler", &["60"]),
+    ("stores", &["1000000"]),
     ("chat", &["2", "10"]),
 ];
 /// Settings of the heap. Checksums must not depend on them.

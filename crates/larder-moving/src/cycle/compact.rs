@@ -166,12 +166,7 @@ impl<H: Host> Cycle<'_, H> {
         });
         // SAFETY: the world is stopped.
         let remembered = unsafe { &mut *heap.remembered.get() };
-        self.each_worker(|worker| {
-            for &slot in worker.remembered.as_slice() {
-                remembered.push(slot);
-            }
-            worker.remembered.clear();
-        });
+        self.each_worker(|worker| heap.take_remembered(remembered, worker));
     }
 
     /// Moves what is to be moved, sets start bits for the new places, and forgets marks.

@@ -117,10 +117,7 @@ impl<H: Host> Cycle<'_, H> {
         remembered.clear();
         let mut moved = 0;
         self.each_worker(|worker| {
-            for &slot in worker.remembered.as_slice() {
-                remembered.push(slot);
-            }
-            worker.remembered.clear();
+            heap.take_remembered(remembered, worker);
             for survivors in &mut worker.survivors {
                 if survivors.end != 0 {
                     heap.young.close_block(survivors.start, survivors.end);
@@ -188,6 +185,19 @@ impl<H: Host> Heap<H> {
         }
         let dead = self.space.is_large(at) && !self.large.is_old(at) && !self.large.is_marked(at);
         (!dead).then_some(at)
+    }
+
+    /// Adds what a collector has remembered to the heap's list.
+    pub(super) fn take_remembered(&self, list: &mut List<usize>, worker: &mut Worker) {
+        // A slot that was stored to often is there as often.
+        worker.remembered.sort_and_dedup();
+        for &slot in worker.remembered.as_slice() {
+            // Cards help a list out that is full.
+            if !list.try_push(slot) {
+                self.space.dirty(slot);
+            }
+        }
+        worker.remembered.clear();
     }
 
     /// A slot of an old or large object refers to a young one: the next young collection has to look at it.
