@@ -23,6 +23,8 @@
 //! must not lead to another class), so the census rests, and a large object that is freed explicitly goes when the cycle does.
 //! Mark procedures, and descriptors that are found through the object, wait for the final stop.
 //!
+//! **Help.** Between the budget and the point at which the cycle is overtaken, who allocates marks in proportion; see `drain`.
+//!
 //! **Clients see nothing of it but time.** Everything that a client is told or asked happens in the final stop, on a thread
 //! of the program that allocates or collects, in the order of a stop cycle: events, links, finalizers, toggle references.
 //! The marker thread runs no code of the client's.
@@ -34,13 +36,15 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 use larder_blocks::block::State as BlockState;
 use larder_blocks::space::BLOCK_SHIFT;
 use larder_policy::concurrent::{self as policy, CleanFacts, StartFacts};
+use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
+use larder_sync::worklist::Steal;
 use larder_sys::signal::Mask;
 use larder_sys::vector::Vector;
 use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
 use larder_sys::{clock, loader, say};
-use larder_threads::{REGISTRY, stop};
-use larder_trace::crew::CREW;
+use larder_threads::{REGISTRY, defer, stop};
+use larder_trace::crew::{CREW, GUESTS};
 use larder_trace::marker::Tally;
 use larder_trace::{Entry, Interior, Marker};
 use larder_units::{Blocks, Bytes, Nanos, PAGE};
@@ -119,6 +123,8 @@ pub struct Figures {
     pub beside: Nanos,
     /// Rounds of cleaning.
     pub rounds: u32,
+    /// How often threads that allocated helped to mark.
+    pub helps: u32,
     /// Pages scanned again beside the program, and in the final stop.
     pub pages: [usize; 2],
     /// The program allocated faster than the cycle marked, or somebody wanted the cycle to end: marking ended in the stop.
@@ -139,6 +145,7 @@ static STATE: Guarded = Guarded(UnsafeCell::new(State {
         start_pause: Nanos(0),
         beside: Nanos(0),
         rounds: 0,
+        helps: 0,
         pages: [0; 2],
         hurried: false,
     },
@@ -227,9 +234,111 @@ fn attend_slow(coming: usize) {
     match phase() {
         IDLE if HEAP.since.load(Ordering::Relaxed) + coming >= START_AFTER.load(Ordering::Relaxed) => ask(),
         READY => _ = cycle::collect_due(),
+        MARKING if HEAP.since.load(Ordering::Relaxed) >= HELP_FROM.load(Ordering::Relaxed) => help(coming),
         _ => {}
     }
 }
+
+/// Who helps the marker thread, and what they bring back.
+struct Guests {
+    /// The marker thread marks, and takes what is brought back.
+    open: bool,
+    /// Who is inside, by number.
+    inside: [bool; GUESTS],
+    /// Entries that guests had not come to.
+    left: Vector<Entry>,
+    aside: Vector<Entry>,
+    tally: Tally,
+    overflowed: bool,
+    helps: u32,
+}
+
+struct GuardedGuests(UnsafeCell<Guests>);
+// SAFETY: used under `HELPING` only.
+unsafe impl Sync for GuardedGuests {}
+
+/// Guards the guests. Nothing is locked under it; who holds it defers stops, or is the marker thread.
+static HELPING: Lock = Lock::new();
+static GUESTS_STATE: GuardedGuests = GuardedGuests(UnsafeCell::new(Guests {
+    open: false,
+    inside: [false; GUESTS],
+    left: Vector::new(),
+    aside: Vector::new(),
+    tally: Tally { bytes: 0, objects: 0, stolen: 0 },
+    overflowed: false,
+    helps: 0,
+}));
+/// Happens when a guest has left. Sync: its own.
+static LEFT: Bell = Bell::new();
+/// Bytes allocated since the last cycle from which on threads that allocate help. Sync: a statistic that decides when.
+static HELP_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+fn with_guests<R>(f: impl FnOnce(&mut Guests) -> R) -> R {
+    let _guard = HELPING.lock();
+    // SAFETY: the lock is held.
+    f(unsafe { &mut *GUESTS_STATE.0.get() })
+}
+
+/// Marks a part of what the marker thread has to do, on a thread that allocates: as much as its allocation asks for. The world
+/// does not stop meanwhile; what is left is brought back.
+fn help(coming: usize) {
+    /// What a refill takes, roughly.
+    const REFILL: usize = 16 << 10;
+    let _deferral = defer::enter();
+    let Some(number) = with_guests(|guests| {
+        let free = guests.inside.iter().position(|inside| !inside).filter(|_| guests.open)?;
+        guests.inside[free] = true;
+        guests.helps += 1;
+        Some(free)
+    }) else {
+        return;
+    };
+    let from = HELP_FROM.load(Ordering::Relaxed);
+    let quota = policy::help(
+        Bytes(coming.max(REFILL)),
+        Bytes(LIVE_BEFORE.load(Ordering::Relaxed)),
+        Bytes(HEAP.budget.load(Ordering::Relaxed).saturating_sub(from)),
+    );
+    let (old, new) = cycle::epochs();
+    let mut aside = Vector::new();
+    // SAFETY: the number is this thread's until it leaves, and the marker thread was created after `prepare_beside`.
+    let own = unsafe { CREW.guest(number) };
+    let mut marker = Marker::new(View::new(old, new), own);
+    marker.put_aside(&mut aside);
+    while marker.tally.bytes < quota.0 && !HURRY.load(Ordering::Relaxed) {
+        let Steal::Taken(entry) = CREW.beside_list().steal() else { break };
+        marker.take(entry);
+        let mut batches = BATCHES;
+        marker.drain_until(
+            |_| {},
+            || {
+                batches -= 1;
+                batches == 0
+            },
+        );
+    }
+    let tally = marker.tally;
+    let mut lost = marker.take_overflow();
+    // SAFETY: as above; the marker is not used any more.
+    let own = unsafe { CREW.guest(number) };
+    with_guests(|guests| {
+        while let Some(entry) = own.stack.pop() {
+            lost |= guests.left.push(entry).is_err();
+        }
+        while let Some(entry) = aside.pop() {
+            lost |= guests.aside.push(entry).is_err();
+        }
+        guests.overflowed |= lost;
+        guests.tally.bytes += tally.bytes;
+        guests.tally.objects += tally.objects;
+        guests.inside[number] = false;
+    });
+    aside.clear();
+    LEFT.bump_and_wake(1);
+}
+
+/// Batches of entries that a guest scans before it looks whether that was enough.
+const BATCHES: u32 = 64;
 
 /// Begins a concurrent cycle, if one can begin here and now.
 pub fn ask() {
@@ -242,6 +351,10 @@ pub fn ask() {
         return;
     }
     if change(IDLE, ASKED) {
+        // From here on the budget is where the program overtakes the cycle, and what it was is where it begins to help.
+        let budget = HEAP.budget.load(Ordering::Relaxed);
+        HELP_FROM.store(budget, Ordering::Relaxed);
+        HEAP.budget.store(policy::overtaken_at(Bytes(budget)).0, Ordering::Relaxed);
         BELL.bump_and_wake(1);
     }
 }
@@ -475,8 +588,8 @@ fn neighbours(page: usize) -> (usize, usize) {
     let space = &HEAP.space;
     let is_free = |at: usize| {
         let offset = at.wrapping_sub(space.base());
-        // SAFETY: below the frontier.
         offset < space.span() && {
+            // SAFETY: below the frontier.
             let block = unsafe { space.block(offset >> BLOCK_SHIFT) };
             matches!(block.state(), BlockState::Free | BlockState::Untouched | BlockState::Owned)
         }
@@ -532,13 +645,13 @@ fn begin() {
     // that is whole.
     let _inside = cycle::pass_gate();
     if cycle::is_disabled() {
-        _ = change(ASKED, IDLE);
+        give_way();
         return;
     }
     if let Err(e) = watch_all() {
         say!("cannot watch writes ({}: errno {}): cycles are not concurrent any more", e.call, e.errno);
         turn_off();
-        _ = change(ASKED, IDLE);
+        give_way();
         return;
     }
     HURRY.store(false, Ordering::Relaxed);
@@ -566,6 +679,13 @@ fn begin() {
     });
 }
 
+/// From `ASKED` to `IDLE`: there will be no cycle.
+fn give_way() {
+    if change(ASKED, IDLE) {
+        cycle::renew_budget();
+    }
+}
+
 /// The short stop at the beginning.
 fn start_in_stopped_world() {
     lock::acquire();
@@ -582,8 +702,6 @@ fn start_in_stopped_world() {
     state.figures = Figures { start: begun, ..Figures::default() };
     state.since_at_start = HEAP.since.load(Ordering::Relaxed);
     LIVE_BEFORE.store(HEAP.live.load(Ordering::Relaxed), Ordering::Relaxed);
-    // From here on the budget is where the program overtakes the cycle.
-    HEAP.budget.store(policy::overtaken_at(Bytes(HEAP.budget.load(Ordering::Relaxed))).0, Ordering::Relaxed);
     with_marker(|marker| {
         cycle::for_each_stack(|low, high| {
             // SAFETY: a stopped thread's stack.
@@ -629,9 +747,66 @@ fn with_marker<R>(f: impl FnOnce(&mut Marker<'_, View>) -> R) -> R {
     with_marker_of(aside, tally, f)
 }
 
-/// Marks until nothing is left or somebody hurries. Returns whether nothing is left.
+/// Marks until nothing is left or somebody hurries, and lets guests help meanwhile. Returns whether nothing is left.
+///
+/// | step | marker thread | guest |
+/// |---|---|---|
+/// | 1 | opens (under the lock) | enters, if it is open (under the lock) |
+/// | 2 | marks; shares its oldest entries | steals, and marks until it has done its part |
+/// | 3 | has nothing left: takes what was brought back | brings back what is left, and leaves (under the lock) |
+/// | 4 | nothing was brought, and nobody is inside: closes (under the lock) | |
+///
+/// An entry is always with the marker thread, in its list, with somebody inside, or among what was brought back; so when
+/// step 4 finds none of these under the lock, there is none.
 fn drain() -> bool {
-    with_marker(|marker| marker.drain_until(|_| {}, || HURRY.load(Ordering::Relaxed)))
+    with_guests(|guests| guests.open = true);
+    let list = CREW.beside_list();
+    let State { aside, tally, figures, .. } = own_state();
+    with_marker_of(aside, tally, |marker| {
+        marker.set_public(Some(list));
+        loop {
+            marker.drain_until(|_| {}, || HURRY.load(Ordering::Relaxed));
+            let hurries = HURRY.load(Ordering::Relaxed);
+            // SAFETY: the marker thread owns the list.
+            while let Some(entry) = unsafe { list.pop() } {
+                marker.take(entry);
+                if !hurries {
+                    break;
+                }
+            }
+            let seen = LEFT.current();
+            let (alone, finished) = with_guests(|guests| {
+                while let Some(entry) = guests.left.pop() {
+                    marker.push(entry);
+                }
+                let alone = guests.inside == [false; GUESTS];
+                let finished = hurries || marker.is_idle();
+                // Nobody enters any more once there is no time, or nothing to be done that is not inside.
+                guests.open &= !(hurries || (alone && finished));
+                (alone, finished)
+            });
+            match (finished, alone) {
+                (true, true) => break,
+                (true, false) => LEFT.wait(seen),
+                (false, _) => {}
+            }
+        }
+        marker.set_public(None);
+    });
+    with_guests(|guests| {
+        while let Some(entry) = guests.aside.pop() {
+            guests.overflowed |= aside.push(entry).is_err();
+        }
+        tally.bytes += core::mem::take(&mut guests.tally.bytes);
+        tally.objects += core::mem::take(&mut guests.tally.objects);
+        figures.helps += core::mem::take(&mut guests.helps);
+        if core::mem::take(&mut guests.overflowed) {
+            // SAFETY: the marker thread, whose marker is gone.
+            unsafe { CREW.beside() }.stack.note_overflow();
+        }
+    });
+    // SAFETY: as above.
+    unsafe { CREW.beside() }.stack.is_empty()
 }
 
 /// From `MARKING` to `READY`.
@@ -700,7 +875,14 @@ pub(crate) unsafe fn after_fork_in_child() {
         state.watched = 0;
         BELL.reset_after_fork();
         MARKED.reset_after_fork();
+        LEFT.reset_after_fork();
+        HELPING.reset_after_fork();
+        let guests = &mut *GUESTS_STATE.0.get();
+        (guests.open, guests.inside) = (false, [false; GUESTS]);
+        core::ptr::write(&raw mut guests.left, Vector::new());
+        core::ptr::write(&raw mut guests.aside, Vector::new());
         CREW.beside().stack.clear();
+        (0..GUESTS).for_each(|number| CREW.guest(number).stack.clear());
     }
     enter(if matches!(phase(), IDLE | ASKED) { IDLE } else { ABANDONED });
 }

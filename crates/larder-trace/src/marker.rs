@@ -275,9 +275,14 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.lower(hot);
     }
 
+    /// Whether its private part is empty. What is in its queue does not count.
+    pub fn is_idle(&self) -> bool {
+        self.own.stack.is_empty()
+    }
+
     /// Remembers that something marked was not scanned: the heap is walked for it.
     pub fn note_overflow(&mut self) {
-        self.own.stack.overflowed = true;
+        self.own.stack.note_overflow();
     }
 
     /// Marks what is still in the queue.
