@@ -17,7 +17,9 @@
 //! by somebody else between the question and the look. (Mutators give out marked cells: see [`crate::dirty`].)
 //!
 //! **Objects that are made meanwhile** are born marked: refills claim cells with the new epoch. What a buffer had before the
-//! cycle began is handed out unmarked and found by its roots, as all objects are in the thesis.
+//! cycle began is handed out unmarked and found by its roots. [`set_born_unmarked`] has all objects so, as in the thesis:
+//! what dies young is found by the same cycle, and the final stop has more to mark. (Uncollectable ones are marked always: a
+//! marker that saw one freed could keep it for ever.)
 //!
 //! **What waits until the marking has ended**: blocks do not return to the pool (a word that the marker has just looked up
 //! must not lead to another class), so the census rests, and a large object that is freed explicitly goes when the cycle does.
@@ -51,7 +53,7 @@ use larder_units::{Blocks, Bytes, Nanos, PAGE};
 
 use crate::heap::{HEAP, next_epoch};
 use crate::view::View;
-use crate::{cycle, dirty, finalization, large, lock, refill, roots};
+use crate::{cycle, dirty, finalization, kind, large, lock, refill, roots};
 
 const IDLE: u32 = 0;
 const ASKED: u32 = 1;
@@ -80,6 +82,8 @@ static MARKED: Bell = Bell::new();
 static HURRY: AtomicBool = AtomicBool::new(false);
 /// Bytes allocated since the last cycle after which one is asked for. Sync: a statistic that decides when.
 static START_AFTER: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// See [`set_born_unmarked`]. Sync: a setting.
+static BORN_UNMARKED: AtomicBool = AtomicBool::new(false);
 /// Longest pause that is wanted, in nanoseconds. Sync: a setting.
 static GOAL_NS: AtomicU64 = AtomicU64::new(1_000_000);
 /// Bytes allocated while the last concurrent cycle ran; the largest number before the first. Sync: a statistic.
@@ -210,6 +214,17 @@ pub fn completed() -> [u64; 2] {
     [COMPLETED.load(Ordering::Relaxed), OVERTAKEN.load(Ordering::Relaxed)]
 }
 
+/// Chooses whether objects are born unmarked while a cycle marks, as in the thesis. Before the first cycle.
+pub fn set_born_unmarked(on: bool) {
+    BORN_UNMARKED.store(on, Ordering::Relaxed);
+}
+
+/// Whether objects of a kind are born marked while a cycle marks.
+#[inline]
+pub(crate) fn is_born_marked(kind: usize) -> bool {
+    !BORN_UNMARKED.load(Ordering::Relaxed) || kind::uncollectable(kind)
+}
+
 /// Chooses the longest pause that is wanted.
 pub fn set_pause_goal(goal: Nanos) {
     GOAL_NS.store(goal.0.max(1), Ordering::Relaxed);
@@ -304,7 +319,7 @@ fn help(coming: usize) {
     // SAFETY: the number is this thread's until it leaves, and the marker thread was created after `prepare_beside`.
     let own = unsafe { CREW.guest(number) };
     let mut marker = Marker::new(View::new(old, new), own);
-    marker.put_aside(&mut aside);
+    marker.put_aside(&mut aside, BORN_UNMARKED.load(Ordering::Relaxed));
     while marker.tally.bytes < quota.0 && !HURRY.load(Ordering::Relaxed) {
         let Steal::Taken(entry) = CREW.beside_list().steal() else { break };
         marker.take(entry);
@@ -492,7 +507,8 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) {
 pub(crate) fn found_live(waste: Bytes) -> Tally {
     // SAFETY: the caller's claim.
     let state = unsafe { &*STATE.0.get() };
-    let born = HEAP.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start + waste.0);
+    let made = HEAP.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start + waste.0);
+    let born = if BORN_UNMARKED.load(Ordering::Relaxed) { 0 } else { made };
     Tally { bytes: state.tally.bytes + born, ..state.tally }
 }
 
@@ -733,7 +749,7 @@ fn with_marker_of<R>(aside: &mut Vector<Entry>, tally: &mut Tally, f: impl FnOnc
     let (old, new) = cycle::epochs();
     // SAFETY: the marker thread, one at a time; the thread was created after `prepare_beside`.
     let mut marker = Marker::new(View::new(old, new), unsafe { CREW.beside() });
-    marker.put_aside(aside);
+    marker.put_aside(aside, BORN_UNMARKED.load(Ordering::Relaxed));
     let result = f(&mut marker);
     marker.flush();
     tally.bytes += marker.tally.bytes;

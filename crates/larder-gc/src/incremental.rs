@@ -35,6 +35,11 @@ pub fn read_environment() {
     } else {
         goal_is_set();
     }
+    match var(c"LARDER_BORN").map(CStr::to_bytes) {
+        None | Some(b"marked") => {}
+        Some(b"unmarked") => concurrent::set_born_unmarked(true),
+        Some(_) => say!("LARDER_BORN is neither marked nor unmarked, and is ignored"),
+    }
     let wish = var(c"LARDER_CONCURRENT").map(CStr::to_bytes);
     if is_set(c"GC_DISABLE_INCREMENTAL") || wish == Some(b"0") {
         FORBIDDEN.set(1);

@@ -184,12 +184,23 @@ pub struct Marker<'a, H: Objects> {
     pub tally: Tally,
     /// Where entries go that are not to be scanned beside the program; `None` in a stopped world. See [`Marker::put_aside`].
     aside: Option<&'a mut Vector<Entry>>,
+    /// Every descriptor that is found through the object is put aside.
+    found_aside: bool,
 }
 
 impl<'a, H: Objects> Marker<'a, H> {
     /// A marker that goes on with what is on its stack, and has no public part.
     pub fn new(heap: H, own: &'a mut Own) -> Self {
-        Self { heap, own, public: None, queue: [heap.nowhere(); QUEUE], at: 0, tally: Tally::default(), aside: None }
+        Self {
+            heap,
+            own,
+            public: None,
+            queue: [heap.nowhere(); QUEUE],
+            at: 0,
+            tally: Tally::default(),
+            aside: None,
+            found_aside: false,
+        }
     }
 
     /// For marking beside the program: entries that name a client's mark procedure, or a descriptor that must be looked
@@ -197,8 +208,10 @@ impl<'a, H: Objects> Marker<'a, H> {
     /// pointers into memory that another thread frees; a type that is read too early may be anything.
     ///
     /// One in the object behind its first word is looked up: it is written once, when the object is made, and is zero before.
-    pub fn put_aside(&mut self, aside: &'a mut Vector<Entry>) {
+    /// Unless `made_meanwhile`, that objects are found before they are made.
+    pub fn put_aside(&mut self, aside: &'a mut Vector<Entry>, made_meanwhile: bool) {
         self.aside = Some(aside);
+        self.found_aside = made_meanwhile;
     }
 
     /// Takes an entry aside if that is wanted; says whether it was.
@@ -473,7 +486,8 @@ impl<'a, H: Objects> Marker<'a, H> {
                 }
             }
             _ => {
-                if entry.descriptor as isize <= descriptor::PER_OBJECT as isize && self.is_put_aside(entry) {
+                let early = self.found_aside || entry.descriptor as isize <= descriptor::PER_OBJECT as isize;
+                if early && self.is_put_aside(entry) {
                     return;
                 }
                 // SAFETY: only objects get here, and their kind says where the descriptor is.
