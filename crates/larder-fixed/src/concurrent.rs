@@ -17,7 +17,8 @@
 //! by somebody else between the question and the look. (Mutators give out marked cells: see [`crate::dirty`].)
 //!
 //! **Objects that are made meanwhile** are born marked: refills claim cells with the new epoch. What a buffer had before the
-//! cycle began is handed out unmarked and found by its roots. [`set_born_unmarked`] has all objects so, as in the thesis:
+//! cycle began is handed out unmarked and found by its roots (except for a snapshot, which takes it back first).
+//! [`set_born_unmarked`] has all objects so, as in the thesis:
 //! what dies young is found by the same cycle, and the final stop has more to mark. (Uncollectable ones are marked always: a
 //! marker that saw one freed could keep it for ever.)
 //!
@@ -51,6 +52,7 @@ use larder_trace::marker::Tally;
 use larder_trace::{Entry, Interior, Marker};
 use larder_units::{Blocks, Bytes, Nanos, PAGE};
 
+use crate::barrier::{self, Algorithm};
 use crate::heap::{HEAP, next_epoch};
 use crate::view::View;
 use crate::{cycle, dirty, finalization, kind, large, lock, refill, roots};
@@ -70,7 +72,7 @@ const ABANDONED: u32 = 5;
 static PHASE: AtomicU32 = AtomicU32::new(IDLE);
 /// Whether cycles are concurrent. Sync: a setting.
 static ON: AtomicBool = AtomicBool::new(false);
-/// Which kind of watching was asked for: 0 for the best, else its place in `Kind::ALL` and one. Sync: a setting.
+/// How writes are noticed: the place of a [`Way`] in `WAYS`. Sync: a setting.
 static WANTED: AtomicU32 = AtomicU32::new(0);
 /// The marker thread exists. Sync: written under the lock that guards the creation of helpers.
 static EXISTS: AtomicBool = AtomicBool::new(false);
@@ -107,6 +109,8 @@ const STACK: usize = 256 << 10;
 /// What belongs to a cycle under way.
 struct State {
     watch: Option<Watch>,
+    /// How writes are noticed in this cycle.
+    way: Way,
     /// Pages below this are watched; 0 when none are.
     watched: usize,
     /// See [`Marker::put_aside`].
@@ -141,6 +145,7 @@ unsafe impl Sync for Guarded {}
 
 static STATE: Guarded = Guarded(UnsafeCell::new(State {
     watch: None,
+    way: WAYS[0],
     watched: 0,
     aside: Vector::new(),
     tally: Tally { bytes: 0, objects: 0, stolen: 0 },
@@ -171,17 +176,44 @@ fn change(from: u32, to: u32) -> bool {
     PHASE.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
-/// Turns concurrent cycles on, with the kind of watching that is named, or the best that the machine offers. The heap is
-/// initialised. On failure says why, and cycles stay as they are.
-pub fn turn_on(kind: Option<Kind>) -> Result<Kind, Refused> {
-    let Some(kind) = kind.or_else(Kind::best) else { return Err(Refused::NoKind) };
-    if !kind.is_offered() {
-        return Err(Refused::NotOffered(kind));
+/// How a cycle learns of the program's writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It watches pages.
+    Watch(Kind),
+    /// The client tells of each: see [`crate::barrier`].
+    Barrier(Algorithm),
+}
+
+/// Every way, by number.
+const WAYS: [Way; 5] = [
+    Way::Watch(Kind::Uffd),
+    Way::Watch(Kind::SoftDirty),
+    Way::Watch(Kind::Mprotect),
+    Way::Barrier(Algorithm::IncrementalUpdate),
+    Way::Barrier(Algorithm::Snapshot),
+];
+
+/// Turns concurrent cycles on, in the way that is named, or by the best kind of watching that the machine offers. The heap
+/// is initialised. On failure says why, and cycles stay as they are.
+///
+/// With `Way::Barrier` the client calls the barrier for each pointer that it stores into the heap from here on.
+pub fn turn_on(way: Option<Way>) -> Result<Way, Refused> {
+    let Some(way) = way.or_else(|| Kind::best().map(Way::Watch)) else { return Err(Refused::NoKind) };
+    match way {
+        Way::Watch(kind) if !kind.is_offered() => return Err(Refused::NotOffered(kind)),
+        Way::Barrier(_) if barrier::set_up().is_err() => return Err(Refused::NoMemory),
+        _ => {}
     }
-    WANTED.store(1 + Kind::ALL.iter().position(|k| *k == kind).unwrap_or(0) as u32, Ordering::Relaxed);
+    WANTED.store(WAYS.iter().position(|w| *w == way).unwrap_or(0) as u32, Ordering::Relaxed);
     ON.store(true, Ordering::Relaxed);
     cycle::renew_budget();
-    Ok(kind)
+    Ok(way)
+}
+
+/// The way that was chosen.
+fn wanted() -> Way {
+    WAYS[WANTED.load(Ordering::Relaxed) as usize]
 }
 
 /// Turns concurrent cycles off; one that is under way ends as it would have.
@@ -196,6 +228,8 @@ pub enum Refused {
     NoKind,
     /// Not the one that was named.
     NotOffered(Kind),
+    /// There is no memory for the barrier's cards.
+    NoMemory,
 }
 
 /// Whether cycles are concurrent.
@@ -222,7 +256,9 @@ pub fn set_born_unmarked(on: bool) {
 /// Whether objects of a kind are born marked while a cycle marks.
 #[inline]
 pub(crate) fn is_born_marked(kind: usize) -> bool {
-    !BORN_UNMARKED.load(Ordering::Relaxed) || kind::uncollectable(kind)
+    // A snapshot has nobody else who looks at them.
+    let may = BORN_UNMARKED.load(Ordering::Relaxed) && wanted() != Way::Barrier(Algorithm::Snapshot);
+    !may || kind::uncollectable(kind)
 }
 
 /// Chooses the longest pause that is wanted.
@@ -283,10 +319,27 @@ static GUESTS_STATE: GuardedGuests = GuardedGuests(UnsafeCell::new(Guests {
     overflowed: false,
     helps: 0,
 }));
+/// The barrier marked an object that nobody will scan by itself. Sync: anyone sets; read in the final stop.
+static HANDED_OVER_NESTED: AtomicBool = AtomicBool::new(false);
 /// Happens when a guest has left. Sync: its own.
 static LEFT: Bell = Bell::new();
 /// Bytes allocated since the last cycle from which on threads that allocate help. Sync: a statistic that decides when.
 static HELP_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Takes an object over that the barrier has marked, in a cycle. By a thread that defers stops; `nested` where it did so before,
+/// and may have interrupted its own use of the guests' lock.
+pub(crate) fn hand_over(bytes: usize, entry: Option<Entry>, nested: bool) {
+    if nested {
+        // It is found by a walk over everything that is marked.
+        HANDED_OVER_NESTED.store(true, Ordering::Relaxed);
+        return;
+    }
+    with_guests(|guests| {
+        guests.tally.bytes += bytes;
+        guests.tally.objects += 1;
+        guests.overflowed |= entry.is_some_and(|entry| guests.left.push(entry).is_err());
+    });
+}
 
 fn with_guests<R>(f: impl FnOnce(&mut Guests) -> R) -> R {
     let _guard = HELPING.lock();
@@ -483,8 +536,19 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) {
         marker.note_overflow();
     }
     let (_, new) = cycle::epochs();
-    let State { watch, watched, aside, figures, .. } = state;
-    match fetch(watch, watched, false, |low, high| dirty::push(marker, new, low, high)) {
+    let State { watch, way, watched, aside, figures, .. } = state;
+    let (handed, lost) = with_guests(|guests| {
+        while let Some(entry) = guests.left.pop() {
+            marker.push(entry);
+        }
+        (core::mem::take(&mut guests.tally), core::mem::take(&mut guests.overflowed))
+    });
+    marker.tally.bytes += handed.bytes;
+    marker.tally.objects += handed.objects;
+    if lost | HANDED_OVER_NESTED.swap(false, Ordering::Relaxed) {
+        marker.note_overflow();
+    }
+    match fetch(watch, *way, watched, false, |low, high| dirty::push(marker, new, low, high)) {
         Ok(pages) => figures.pages[1] += pages,
         // Nothing is known: everything that is marked is scanned again.
         Err(_) => marker.note_overflow(),
@@ -518,6 +582,7 @@ pub(crate) fn finished(completed: bool) -> Figures {
     let state = unsafe { &mut *STATE.0.get() };
     let meanwhile = HEAP.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start);
     MEANWHILE.store(meanwhile, Ordering::Relaxed);
+    barrier::activate(None);
     WAS_HURRIED.store(state.figures.hurried, Ordering::Relaxed);
     let figures = state.figures;
     if completed {
@@ -625,7 +690,12 @@ fn watch_all() -> Result<(), WatchError> {
     end_watch();
     let state = own_state();
     let (low, high) = (HEAP.space.base(), HEAP.space.base() + HEAP.space.span());
-    let kind = Kind::ALL[WANTED.load(Ordering::Relaxed).saturating_sub(1) as usize];
+    state.way = wanted();
+    let Way::Watch(kind) = state.way else {
+        state.watch = None;
+        barrier::forget();
+        return Ok(());
+    };
     if state.watch.as_ref().is_none_or(|watch| watch.kind() != kind) {
         state.watch = None;
         set_neighbours(neighbours);
@@ -641,10 +711,14 @@ fn watch_all() -> Result<(), WatchError> {
 /// Calls `f` for every run of pages written since it was asked for the last time. Returns how many pages they were.
 fn fetch(
     watch: &mut Option<Watch>,
+    way: Way,
     watched: &mut usize,
     clean: bool,
     mut f: impl FnMut(usize, usize),
 ) -> Result<usize, WatchError> {
+    if let Way::Barrier(_) = way {
+        return Ok(barrier::fetch(clean, f).div_ceil(PAGE.0));
+    }
     let (low, high) = (HEAP.space.base(), HEAP.space.base() + HEAP.space.span());
     *watched = high.max(*watched);
     match watch {
@@ -710,15 +784,31 @@ fn start_in_stopped_world() {
     registry.stop_world();
     refill::lock_all();
     large::LOCK.lock_raw();
+    let state = own_state();
+    if state.way == Way::Barrier(Algorithm::Snapshot) {
+        // What is not handed out yet must be born marked: nobody else looks at it.
+        // SAFETY: the world is stopped, and the locks are held.
+        unsafe { refill::retire_in_stopped_world() };
+    }
     let old = HEAP.epoch();
     let new = next_epoch(old);
     cycle::begin_epochs(old, new);
-    let state = own_state();
     state.tally = Tally::default();
     state.figures = Figures { start: begun, ..Figures::default() };
     state.since_at_start = HEAP.since.load(Ordering::Relaxed);
     LIVE_BEFORE.store(HEAP.live.load(Ordering::Relaxed), Ordering::Relaxed);
+    let way = state.way;
     with_marker(|marker| {
+        if let Way::Barrier(algorithm) = way {
+            barrier::activate(Some(algorithm));
+            if algorithm == Algorithm::Snapshot {
+                // The snapshot has all roots.
+                // SAFETY: the loader's list and the allocation lock are held, and the world stands still.
+                roots::for_each_range_of_cycle(|low, high| unsafe {
+                    marker.scan_now(low, high, Interior::AsConfigured);
+                });
+            }
+        }
         cycle::for_each_stack(|low, high| {
             // SAFETY: a stopped thread's stack.
             unsafe { marker.scan_now(low, high, Interior::Always) };
@@ -844,13 +934,13 @@ fn mark() {
 /// One round: asks for written pages, scans what is on them, and marks. Returns how many pages they were; `None` where
 /// that is not possible, or somebody hurries.
 fn clean() -> Option<usize> {
-    let State { watch, watched, aside, tally, figures, .. } = own_state();
-    if !watch.as_ref().is_some_and(Watch::cleans_while_running) || HURRY.load(Ordering::Relaxed) {
+    let State { watch, way, watched, aside, tally, figures, .. } = own_state();
+    if watch.as_ref().is_some_and(|watch| !watch.cleans_while_running()) || HURRY.load(Ordering::Relaxed) {
         return None;
     }
     let (_, new) = cycle::epochs();
     let found = with_marker_of(aside, tally, |marker| {
-        let found = fetch(watch, watched, true, |low, high| dirty::push(marker, new, low, high));
+        let found = fetch(watch, *way, watched, true, |low, high| dirty::push(marker, new, low, high));
         if found.is_err() {
             // Pages may be clean that nobody has scanned: everything that is marked is scanned again in the stop.
             marker.note_overflow();
@@ -879,8 +969,9 @@ fn ready() {
 pub(crate) unsafe fn after_fork_in_child() {
     EXISTS.store(false, Ordering::Relaxed);
     let state = own_state();
-    if state.watched != 0 {
-        let kind = Kind::ALL[WANTED.load(Ordering::Relaxed).saturating_sub(1) as usize];
+    if let Way::Watch(kind) = state.way
+        && state.watched != 0
+    {
         Watch::undo_in_child(kind, HEAP.space.base(), HEAP.space.base() + HEAP.space.span());
     }
     // The parent's thread may have been changing them: they are forgotten, not dropped.
@@ -895,6 +986,7 @@ pub(crate) unsafe fn after_fork_in_child() {
         HELPING.reset_after_fork();
         let guests = &mut *GUESTS_STATE.0.get();
         (guests.open, guests.inside) = (false, [false; GUESTS]);
+        barrier::activate(None);
         core::ptr::write(&raw mut guests.left, Vector::new());
         core::ptr::write(&raw mut guests.aside, Vector::new());
         CREW.beside().stack.clear();

@@ -9,6 +9,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod allocate;
+pub mod barrier;
 pub mod concurrent;
 pub mod cycle;
 mod dirty;

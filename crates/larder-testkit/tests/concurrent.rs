@@ -1,5 +1,6 @@
 //! Cycles that mark beside the program.
 
+use larder_fixed::concurrent::Way;
 use larder_fixed::options::Options;
 use larder_fixed::{concurrent, cycle, init, object};
 use larder_sys::watch::Kind;
@@ -8,6 +9,8 @@ use larder_testkit::mutator::{check, life, object_of};
 use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
 use larder_testkit::{WITHOUT_SEQUENCES, asked_seed, crowd, in_child};
+
+const UFFD: Way = Way::Watch(Kind::Uffd);
 
 /// The kinds of watching that this machine offers; each has its tests.
 fn offered(kind: Kind) -> bool {
@@ -92,7 +95,7 @@ fn threads_that_outrun_a_cycle_help_it_or_end_it() {
     in_child("threads_that_outrun_a_cycle_help_it_or_end_it", &[], || {
         init(&Options { free_space_divisor: 30, ..Options::default() });
         verifier::watch(Rules::WITH_FINALIZERS);
-        assert_eq!(concurrent::turn_on(Some(Kind::Uffd)), Ok(Kind::Uffd));
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         // A list in pieces that are linked from both ends, so that there is work to be shared.
         let roots = Words::roots(256);
         for i in 0..60_000u64 {
@@ -140,7 +143,7 @@ fn a_cycle_rests_while_cycles_are_disabled() {
     in_child("a_cycle_rests_while_cycles_are_disabled", &[], || {
         init(&Options::default());
         verifier::watch(Rules::WITH_FINALIZERS);
-        assert_eq!(concurrent::turn_on(Some(Kind::Uffd)), Ok(Kind::Uffd));
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         let kept = object_of(1, 100);
         concurrent::ask();
         crowd::wait_until(concurrent::is_under_way);
@@ -167,7 +170,7 @@ fn floating_garbage_lives_for_one_cycle() {
     in_child("floating_garbage_lives_for_one_cycle", &[], || {
         init(&Options::default());
         verifier::watch(Rules::WITH_FINALIZERS);
-        assert_eq!(concurrent::turn_on(Some(Kind::Uffd)), Ok(Kind::Uffd));
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         let hidden = Words::hidden(1000);
         concurrent::ask();
         crowd::wait_until(concurrent::is_under_way);
