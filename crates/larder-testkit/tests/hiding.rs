@@ -134,6 +134,11 @@ impl Mutator {
                     (self.store)(target, fresh.read_volatile());
                     core::hint::black_box(fresh);
                 }
+                Way::Renew => {
+                    // Another object in its place, which nothing else has ever referred to.
+                    (self.store)(target, object_of(object as u64, BYTES).expose_provenance());
+                    (self.store)(source, 0);
+                }
                 Way::Exchange => {
                     let cell = &*target.cast::<AtomicUsize>();
                     cell.swap((*source.cast::<AtomicUsize>()).swap(0, Ordering::AcqRel), Ordering::AcqRel);
@@ -167,12 +172,14 @@ enum Way {
     Move,
     SystemCall,
     NewObject,
+    Renew,
     Exchange,
 }
 
-const ALL: [Way; 6] = [Way::Register, Way::OtherStack, Way::Move, Way::SystemCall, Way::NewObject, Way::Exchange];
+const ALL: [Way; 7] =
+    [Way::Register, Way::OtherStack, Way::Move, Way::SystemCall, Way::NewObject, Way::Renew, Way::Exchange];
 /// Without system calls that write into watched memory: `mprotect` makes them fail.
-const WITHOUT_CALLS: [Way; 5] = [Way::Register, Way::OtherStack, Way::Move, Way::NewObject, Way::Exchange];
+const WITHOUT_CALLS: [Way; 6] = [Way::Register, Way::OtherStack, Way::Move, Way::NewObject, Way::Renew, Way::Exchange];
 
 /// A store without a barrier.
 unsafe fn plain_store(place: *mut usize, value: usize) {
@@ -181,7 +188,7 @@ unsafe fn plain_store(place: *mut usize, value: usize) {
 }
 
 /// Without what the barrier does not see.
-const BY_BARRIER: [Way; 5] = [Way::Register, Way::OtherStack, Way::Move, Way::SystemCall, Way::NewObject];
+const BY_BARRIER: [Way; 6] = [Way::Register, Way::OtherStack, Way::Move, Way::SystemCall, Way::NewObject, Way::Renew];
 
 /// A pointer that is handed to the other thread, or back. A static is a root, but only for the moment of the hand-over.
 static HANDED: AtomicUsize = AtomicUsize::new(0);
