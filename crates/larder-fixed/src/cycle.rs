@@ -694,6 +694,7 @@ unsafe fn mark(own: &'static Thread, markers: usize, stage: &Stage<'_>, record: 
         record.cleaning_rounds = u64::from(figures.rounds);
         [record.pages_cleaned, record.pages_left] = figures.pages.map(|pages| pages as u64);
         record.hurried = u64::from(figures.hurried);
+        record.helps = u64::from(figures.helps);
     }
     true
 }

@@ -134,8 +134,9 @@ fn publish(run: Run, kind: usize, size: usize) -> *mut u8 {
         tail.head.set(run.first as u32);
         tail.set_state(State::Tail);
     }
+    let ((old, new), born_marked) = (cycle::epochs(), concurrent::is_born_marked(kind));
     // SAFETY: the first mark byte of the block.
-    unsafe { b.mark(0) }.store(cycle::epochs().1, Ordering::Relaxed);
+    unsafe { b.mark(0) }.store(if born_marked { new } else { old }, Ordering::Relaxed);
     b.set_state(State::Large);
     HEAP.count_allocated(run.blocks.0 * BLOCK.0);
     ptr::with_exposed_provenance_mut(HEAP.space.address_of(run.first))

@@ -34,7 +34,7 @@ use larder_units::{Blocks, Bytes};
 
 use crate::heap::{HEAP, freed_mark};
 use crate::inject::{Point, point};
-use crate::{cycle, kind, sharing, shelf};
+use crate::{concurrent, cycle, kind, sharing, shelf};
 
 /// Longest run, in bytes, that one refill takes: it is cleared at once, and should stay in a first-level cache until it
 /// is used.
@@ -173,11 +173,16 @@ fn bytes_of(marks: &[AtomicU8], at: usize) -> u64 {
     unsafe { p.read_unaligned() }
 }
 
-/// The mark byte of a cell that is handed out now, in the present epoch: while a cycle marks beside the program, objects
-/// are born marked. The caller holds the lock of a class, under which this does not change.
-fn birth_mark(epoch: u8) -> u8 {
+/// The other mark byte that means allocated: the new epoch while a cycle marks beside the program, else the present one. The
+/// caller holds the lock of a class, under which this does not change.
+fn other_mark(epoch: u8) -> u8 {
     let (old, new) = cycle::epochs();
     if old == epoch { new } else { epoch }
+}
+
+/// The mark byte of a cell of a kind that is handed out now. The caller as for [`other_mark`].
+fn birth_mark(kind: usize, epoch: u8) -> u8 {
+    if concurrent::is_born_marked(kind) { other_mark(epoch) } else { epoch }
 }
 
 /// Two block indices in one word.
@@ -190,8 +195,7 @@ const LOW: u64 = 0x0101_0101_0101_0101;
 /// First cell from `from` on whose byte is not (or, with `live`, is) one of the bytes that mean "taken".
 fn find(marks: &[AtomicU8], from: usize, epoch: u8, live: bool) -> usize {
     let freed = freed_mark(epoch);
-    // While a cycle marks beside the program its epoch means allocated as well.
-    let birth = birth_mark(epoch);
+    let other = other_mark(epoch);
     let mut at = from;
     let same = LOW * u64::from(epoch);
     while at < marks.len() {
@@ -203,7 +207,7 @@ fn find(marks: &[AtomicU8], from: usize, epoch: u8, live: bool) -> usize {
             }
         }
         let b = marks[at].load(Ordering::Relaxed);
-        if (b == epoch || b == freed || b == birth) == live {
+        if (b == epoch || b == freed || b == other) == live {
             return at;
         }
         at += 1;
@@ -399,7 +403,7 @@ fn format(run: Run, class: usize, kind: usize, owner: u32) -> &'static Block {
 
 /// Marks a run's cells as handed out.
 fn claim(b: &Block, from: usize, cells: usize, epoch: u8) {
-    set_marks(b, from, cells, birth_mark(epoch));
+    set_marks(b, from, cells, birth_mark(b.kind.get() as usize, epoch));
 }
 
 fn set_marks(b: &Block, from: usize, cells: usize, mark: u8) {
@@ -700,8 +704,8 @@ fn freed_in_owned_block(list: &mut List, b: &'static Block, epoch: u8) -> Option
     }
     // SAFETY: the block is `Small`.
     let marks = unsafe { b.all_marks() };
-    let birth = birth_mark(epoch);
-    let live = count(marks, epoch) + if birth == epoch { 0 } else { count(marks, birth) };
+    let other = other_mark(epoch);
+    let live = count(marks, epoch) + if other == epoch { 0 } else { count(marks, other) };
     if live > 0 || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
         b.frees_until_look.set(tag | live as u32);
         return None;
