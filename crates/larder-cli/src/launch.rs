@@ -55,11 +55,12 @@ fn preload_list(library: &Library) -> Option<OsString> {
     Some(list)
 }
 
-/// Runs `program` with `command` as its arguments, its own name included.
+/// Runs `program` with `command` as its arguments, its own name included, and `settings` in its environment.
 pub fn run(
     program: &Path,
     command: &[OsString],
     library: &Library,
+    settings: &[(&str, &str)],
     log: Option<&mut Log>,
     output: Output<'_>,
 ) -> Result<Outcome, Failure> {
@@ -67,6 +68,7 @@ pub fn run(
     let signals = Signals::take().map_err(|error| Failure::tool(format!("signals cannot be received: {error}")))?;
     let mut child = Command::new(program);
     child.arg0(&command[0]).args(&command[1..]);
+    child.envs(settings.iter().copied());
     child.env(LIBRARY_PATH, library_path(library)?);
     if let Some(preload) = preload_list(library) {
         child.env(PRELOAD, preload);
