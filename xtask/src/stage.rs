@@ -25,7 +25,7 @@ use anyhow::{Context, Result, bail};
 use crate::workspace::{Workspace, run};
 
 /// The programs of larder-experiments.
-const EXPERIMENTS: &[&str] = &["larder-locks"];
+const EXPERIMENTS: &[&str] = &["larder-labs", "larder-locks", "thesis"];
 
 /// Builds for release and fills `dir`.
 pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
@@ -61,13 +61,14 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
         install(&shared, &lib.join("liblarder_cs.so"))?;
         install(&shared.with_extension("a"), &lib.join("liblarder_cs.a"))?;
     }
-    install(&workspace.target().join("release/larder"), &dir.join("bin/larder"))?;
     if workspace.has("larder-experiments") {
-        run(workspace.cargo().args(["build", "--release", "--package", "larder-experiments"]))?;
-        for name in EXPERIMENTS {
-            install(&workspace.target().join("release").join(name), &dir.join("libexec/larder").join(name))?;
+        run(workspace.cargo().args(["build", "--release", "--package", "larder-experiments", "--bins"]))?;
+        for program in EXPERIMENTS {
+            let built = workspace.target().join("release").join(program);
+            install(&built, &dir.join("libexec/larder").join(program))?;
         }
     }
+    install(&workspace.target().join("release/larder"), &dir.join("bin/larder"))?;
     copy_folder(&workspace.root().join("include"), &dir.join("include"))?;
     copy_folder(&workspace.root().join("apps/gc"), &dir.join("share/larder/apps"))?;
     if crate::apps::compile(workspace, &lib, &dir.join("apps"))?.is_none() {

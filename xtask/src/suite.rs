@@ -7,6 +7,7 @@ use anyhow::Result;
 use crate::apps;
 use crate::clients::{self, Session};
 use crate::critical_sections;
+use crate::faults;
 use crate::programs;
 use crate::stage;
 use crate::tally::{Tally, count};
@@ -17,7 +18,7 @@ const THREADS: &[usize] = &[1, 2, 8, 64];
 /// Collections are forced with a few threads: enough to interrupt each other, few enough to take turns on two processors.
 const STRESS_THREADS: &[usize] = &[8];
 
-/// Runs the unit and integration tests, the models, the C programs, and the client programs.
+/// Runs the unit and integration tests, the models, the C programs, the fault matrix, and the client programs.
 pub fn test(workspace: &Workspace) -> Result<()> {
     let mut tally = Tally::default();
 
@@ -44,6 +45,7 @@ pub fn test(workspace: &Workspace) -> Result<()> {
         let session = Session::new(workspace, &staged.join("lib"))?;
         println!("== C programs of larder_cs.h");
         tally += critical_sections::programs(workspace, &staged)?;
+        tally += faults::run(&staged, faults::SHORT)?;
         println!("== client programs");
         tally += clients::run_all(&session, THREADS, false);
         println!("== client programs, with forced collections");

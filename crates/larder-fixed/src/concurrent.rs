@@ -475,8 +475,8 @@ fn neighbours(page: usize) -> (usize, usize) {
     let space = &HEAP.space;
     let is_free = |at: usize| {
         let offset = at.wrapping_sub(space.base());
-        // SAFETY: below the frontier.
         offset < space.span() && {
+            // SAFETY: below the frontier.
             let block = unsafe { space.block(offset >> BLOCK_SHIFT) };
             matches!(block.state(), BlockState::Free | BlockState::Untouched | BlockState::Owned)
         }

@@ -17,6 +17,7 @@ pub mod disclaim;
 pub mod events;
 pub mod finalization;
 pub mod fork;
+mod group;
 pub mod heap;
 pub mod hooks;
 pub mod inject;

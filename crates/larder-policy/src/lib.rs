@@ -7,6 +7,7 @@ pub mod ablation;
 pub mod concurrent;
 pub mod crew;
 pub mod generations;
+pub mod group;
 pub mod labs;
 pub mod pacing;
 pub mod sharing;

@@ -9,8 +9,10 @@
 pub mod arena;
 pub mod cgroup;
 pub mod clock;
+pub mod control_block;
 pub mod cpus;
 pub mod env;
+pub mod group;
 pub mod hint;
 pub mod loader;
 pub mod membarrier;
@@ -19,6 +21,7 @@ pub mod numa;
 pub mod report;
 pub mod rseq_area;
 pub mod signal;
+pub mod specific;
 pub mod thread;
 pub mod tls;
 pub mod topology;

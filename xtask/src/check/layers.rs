@@ -67,7 +67,7 @@ const TABLE: &[Row] = &[
     row("larder-snapshot", Beside, May::Import(&["larder-units", "larder-policy", "larder-events"])),
     row("larder-predict", Beside, May::Import(&["larder-units", "larder-policy", "larder-events"])),
     row("larder-cli", Beside, May::Import(&["larder-units", "larder-policy", "larder-events", "larder-sys"])),
-    row("larder-experiments", Experiments, May::ImportLayers(2, 5)),
+    row("larder-experiments", Experiments, May::ImportLayers(0, 5)),
     row("larder-testkit", Dev, May::ImportAny),
     row("xtask", Dev, May::ImportAny),
 ];

@@ -40,6 +40,8 @@ pub struct Arena {
 pub struct Outcome {
     pub objects: u64,
     pub elapsed: Duration,
+    /// Processor time that the process got meanwhile: the machine may be shared.
+    pub cpu: Duration,
     pub collections: u64,
     pub stopped_ns: u64,
     pub buffers: Statistics,
@@ -145,7 +147,7 @@ impl Arena {
     /// it is unparked in the end. It gets its number and all threads.
     pub fn run(&self, window: Duration, body: impl Fn(usize, &[Thread]) + Sync) -> Outcome {
         let all: OnceLock<Vec<Thread>> = OnceLock::new();
-        let elapsed = thread::scope(|scope| {
+        let (elapsed, cpu) = thread::scope(|scope| {
             let (all, body) = (&all, &body);
             let spawn = |number| {
                 let run = move || {
@@ -158,18 +160,19 @@ impl Arena {
                 spawned.expect("the machine has room for a thousand threads").thread().clone()
             };
             let threads: Vec<_> = (0..self.members.len()).map(spawn).collect();
-            let begun = Instant::now();
+            let (begun, cpu) = (Instant::now(), processor_time());
             let threads = all.get_or_init(|| threads);
             threads.iter().for_each(Thread::unpark);
             thread::sleep(window);
             self.over.store(true, Ordering::Release);
-            let elapsed = begun.elapsed();
+            let spent = (begun.elapsed(), processor_time() - cpu);
             threads.iter().for_each(Thread::unpark);
-            elapsed
+            spent
         });
         Outcome {
             objects: self.members.iter().map(|member| member.objects.load(Ordering::Relaxed)).sum(),
             elapsed,
+            cpu,
             collections: self.collections.load(Ordering::Relaxed),
             stopped_ns: self.stopped_ns.load(Ordering::Relaxed),
             buffers: self.buffers.statistics(),
@@ -186,9 +189,14 @@ impl Drop for Arena {
 }
 
 impl Outcome {
-    /// Objects per second.
+    /// Objects per second of processor time.
     pub fn rate(&self) -> f64 {
-        self.objects as f64 / self.elapsed.as_secs_f64()
+        self.objects as f64 / self.cpu.as_secs_f64().max(1e-9)
+    }
+
+    /// Collections for each GiB that buffers and objects obtained.
+    pub fn collections_per_gib(&self, bytes_per_object: f64) -> f64 {
+        self.collections as f64 * (1u64 << 30) as f64 / (self.objects as f64 * bytes_per_object).max(1.0)
     }
 
     /// All that the buffers counted, by name.
@@ -202,5 +210,16 @@ impl Outcome {
         all["stopped_ns"] = json!(self.stopped_ns);
         all["levels"] = self.levels.iter().map(|level| named(LevelStatistics::DESCRIPTIONS, &level.values())).collect();
         all
+    }
+}
+
+/// What the process has used of processors.
+fn processor_time() -> Duration {
+    // SAFETY: the structure is the kernel's to fill.
+    unsafe {
+        let mut usage: libc::rusage = core::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        let of = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+        of(usage.ru_utime) + of(usage.ru_stime)
     }
 }

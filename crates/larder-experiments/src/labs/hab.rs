@@ -23,6 +23,9 @@ const PER_BURST: u64 = 500;
 /// A young generation of 10 GiB there; here what 64 buffers of the largest size fit into.
 const YOUNG: usize = 256 * MIB;
 
+/// Objects have 16 to 136 bytes, each size as often.
+const MEAN_SIZE: f64 = 76.0;
+
 /// Sizes of threads' buffers: 0 for none, then fixed ones, then growing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tlab {
@@ -97,11 +100,11 @@ fn row(name: &str, outcomes: &[Outcome]) -> Value {
     };
     json!({
         "name": name,
-        "objects_per_second": median(outcomes, Outcome::rate),
+        "objects_per_cpu_second": median(outcomes, Outcome::rate),
         "foreign_percent": part(|level| level.migrated + level.fallen_over),
         "migrated_percent": part(|level| level.migrated),
         "fallen_over_percent": part(|level| level.fallen_over),
-        "collections_per_second": median(outcomes, |o| o.collections as f64 / o.elapsed.as_secs_f64()),
+        "collections_per_gib": median(outcomes, |o| o.collections_per_gib(MEAN_SIZE)),
         "counters": last.counters(),
     })
 }

@@ -40,9 +40,11 @@ fn contenders(sizes: Sizes, near_end: NearEnd) -> Vec<Contender> {
         .collect()
 }
 
+const SIZES: [usize; 16] = [24, 24, 32, 24, 16, 40, 24, 64, 24, 32, 16, 24, 48, 24, 136, 32];
+const MEAN_SIZE: f64 = 36.5;
+
 /// Sizes of objects: 24 bytes mostly, some larger, as a compiler's or a server's.
 fn sizes() -> impl FnMut() -> usize {
-    const SIZES: [usize; 16] = [24, 24, 32, 24, 16, 40, 24, 64, 24, 32, 16, 24, 48, 24, 136, 32];
     let mut at = 0;
     move || {
         at = (at + 1) % SIZES.len();
@@ -88,8 +90,9 @@ fn row(name: &str, outcomes: &[Outcome]) -> Value {
     let last = outcomes.last().expect("there is a round");
     json!({
         "name": name,
-        "objects_per_second": median(outcomes, Outcome::rate),
-        "collections_per_second": median(outcomes, |o| o.collections as f64 / o.elapsed.as_secs_f64()),
+        "objects_per_cpu_second": median(outcomes, Outcome::rate),
+        "objects_per_second": median(outcomes, |o| o.objects as f64 / o.elapsed.as_secs_f64()),
+        "collections_per_gib": median(outcomes, |o| o.collections_per_gib(MEAN_SIZE)),
         "unused_part": median(outcomes, |o| o.buffers.partly_used_bytes as f64 / (o.buffers.lab_bytes.max(1)) as f64),
         "counters": last.counters(),
     })
@@ -188,6 +191,7 @@ pub fn measure(options: &Options) -> Result<Value, String> {
     Ok(json!({
         "paper": "vee05",
         "seconds": options.seconds,
+        "mean_object_bytes": MEAN_SIZE,
         "rounds": options.rounds,
         "cpus": larder_sys::cpus::usable(),
         "table_1": table_1(options)?,
