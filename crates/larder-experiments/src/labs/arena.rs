@@ -57,6 +57,10 @@ impl Arena {
             })?
             .as_ptr()
             .expose_provenance();
+        for page in (start..start + bytes).step_by(4096) {
+            // SAFETY: a page of the mapping. The first touch is not what is measured.
+            unsafe { core::ptr::with_exposed_provenance_mut::<u8>(page).write_volatile(0) };
+        }
         // SAFETY: a mapping of this size, which lives as long as the arena.
         let buffers = Buffers::new(unsafe { BumpSpace::new(start, start + bytes, true) }, config);
         let ready = buffers.set_up().map_err(|error| error.to_string())?;
