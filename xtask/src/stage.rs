@@ -26,7 +26,7 @@ use anyhow::{Context, Result, bail};
 use crate::workspace::{Workspace, run};
 
 /// The programs of larder-experiments.
-const EXPERIMENTS: &[&str] = &["larder-locks", "thesis"];
+const EXPERIMENTS: &[&str] = &["larder-labs", "larder-locks", "thesis"];
 
 /// Builds for release and fills `dir`.
 pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {

@@ -28,7 +28,7 @@ impl Space {
     pub fn new(bytes: usize) -> Self {
         let memory = larder_sys::memory::map_lazy(Bytes(bytes)).unwrap().as_ptr().expose_provenance();
         // SAFETY: a mapping of that size, unmapped when the space is dropped.
-        let space = unsafe { BumpSpace::new(memory, memory + bytes, false) };
+        let space = unsafe { BumpSpace::new(memory, memory + bytes, true) };
         Self {
             space,
             memory: (memory, bytes),
@@ -89,6 +89,10 @@ unsafe impl ChunkSource for Space {
             inside();
         }
         self.space.obtain(request)
+    }
+
+    fn prepare(&self, chunk: Chunk) {
+        self.space.prepare(chunk);
     }
 
     unsafe fn give_back(&self, rest: Chunk, why: Why) {
@@ -275,6 +279,10 @@ impl World {
         }
         deferred(|| {
             if self.space().epoch() == epoch {
+                assert!(
+                    words(at, bytes).iter().all(|word| word.load(Ordering::Relaxed) == 0),
+                    "an object is not cleared"
+                );
                 fill(at, bytes);
                 me.objects.lock().unwrap().push((at, at + bytes));
             }
