@@ -569,7 +569,7 @@ fn take_block(owner: Option<usize>, n: Blocks, origin: &mut Origin) -> Option<(R
 }
 
 /// A free run of blocks for nobody, and whether it is known to be zero: from the pool, from blocks that turn out to be empty,
-/// from owners, or fresh.
+/// from owners, fresh, or put together from neighbours in the pool.
 pub(crate) fn take_shared_blocks(n: Blocks) -> Option<(Run, bool)> {
     if let Some(run) = HEAP.take_blocks(n) {
         return Some((run, run.zero));
@@ -587,7 +587,10 @@ pub(crate) fn take_shared_blocks(n: Blocks) -> Option<(Run, bool)> {
             return Some((run, run.zero));
         }
     }
-    HEAP.grow(n).map(|run| (run, true))
+    HEAP.grow(n).map(|run| (run, true)).or_else(|| {
+        let run = HEAP.within_maximum(HEAP.pool.take_merging(&HEAP.space, n)?)?;
+        Some((run, run.zero))
+    })
 }
 
 /// Looks whether a block is empty, and gives it to the pool if so. Called by the census; the block may change meanwhile.
