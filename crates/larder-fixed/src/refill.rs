@@ -437,7 +437,8 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
     } else if list.sidelined > 0 {
         list.sidelined -= 1;
         zero = true;
-        list.sideline[list.sidelined as usize]
+        // Nothing stays behind: where the runtime is linked into the program, its data are roots.
+        core::mem::take(&mut list.sideline[list.sidelined as usize])
     } else {
         let found = match list.next_run(epoch, c) {
             Some(found) => found,
@@ -781,9 +782,10 @@ pub(crate) unsafe fn retire_in_stopped_world() -> usize {
         let lists = unsafe { &mut *central.0.get() };
         for list in &mut lists[..kind::count()] {
             if list.ready && list.epoch == epoch {
-                for run in &list.sideline[..list.sidelined as usize] {
-                    bytes += run[1] - run[0];
-                    release(run[0], run[1]);
+                for run in &mut list.sideline[..list.sidelined as usize] {
+                    let [from, to] = core::mem::take(run);
+                    bytes += to - from;
+                    release(from, to);
                 }
                 list.sidelined = 0;
             }
