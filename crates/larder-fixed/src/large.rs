@@ -89,10 +89,7 @@ pub(crate) fn allocate(kind: usize, bytes: usize) -> *mut u8 {
     loop {
         let found = {
             let _deferral = defer::enter();
-            refill::take_shared_blocks(blocks).or_else(|| {
-                let run = HEAP.within_maximum(HEAP.pool.take_merging(&HEAP.space, blocks)?)?;
-                Some((run, run.zero))
-            })
+            refill::take_shared_blocks(blocks)
         };
         if let Some((run, zero)) = found {
             point(Point::LargeTaken);

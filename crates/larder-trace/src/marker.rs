@@ -532,7 +532,9 @@ impl<'a, H: Objects> Marker<'a, H> {
             }
             let mut found = 0;
             let mut interior = Interior::AsConfigured;
-            for _ in 0..BATCH {
+            let mut left = BATCH;
+            while left > 0 {
+                left -= 1;
                 let Some(entry) = hot.stack.pop() else { break };
                 // The length in words, and above it the tag.
                 let rotated = entry.descriptor.rotate_right(3);
@@ -542,6 +544,11 @@ impl<'a, H: Objects> Marker<'a, H> {
                     // SAFETY: there is room for a piece behind what was found.
                     unsafe { self.prepare::<QUEUED>(entry, out.add(found), &mut announce) };
                     hot = self.lift();
+                    if self.is_wanting() {
+                        // What this object's beginning refers to comes before its other pieces, which then pile up and can be shared:
+                        // a list of arrays would otherwise be marked by one.
+                        left = 1;
+                    }
                     continue;
                 }
                 if rotated != length {
@@ -596,6 +603,11 @@ impl<'a, H: Objects> Marker<'a, H> {
                 hot = self.lift();
             }
         }
+    }
+
+    /// Whether there are others, and nothing that they could take.
+    fn is_wanting(&self) -> bool {
+        self.public.is_some_and(|(public, form)| public.is_empty(form))
     }
 
     fn share(&mut self, announce: &mut impl FnMut(usize)) {
