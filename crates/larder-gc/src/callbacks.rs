@@ -35,7 +35,7 @@ pub unsafe extern "C" fn return_null(_bytes: usize) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// The first `GC_push_other_roots`. libgc's pushes the stacks of all threads; here the heap has done so before.
+/// The first `GC_push_other_roots`. libgc's pushes the stacks of all threads; here the heap does so after it.
 pub unsafe extern "C" fn push_nothing() {}
 
 /// The first `GC_on_abort`. With `GC_LOOP_ON_ABORT` it does not return, so that a debugger can be attached.
