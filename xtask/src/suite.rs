@@ -29,10 +29,11 @@ pub fn test(workspace: &Workspace) -> Result<()> {
         stage::stage(workspace, &staged)?;
     }
 
-    let mut tests = workspace.cargo();
-    tests.args(["test", "--workspace", "--no-fail-fast"]).args(workspace.exclude_shared_objects());
+    let mut tests = workspace.cargo_test();
+    tests.arg("--workspace").args(workspace.exclude_shared_objects());
     tally += count(tests.env("LARDER_STAGE", &staged))?;
 
+    tally += toolkit(workspace)?;
     tally += models(workspace)?;
     tally += critical_sections::test(workspace)?;
 
@@ -58,15 +59,28 @@ pub fn test(workspace: &Workspace) -> Result<()> {
     tally.verdict()
 }
 
+/// The tests of what `larder-sync` offers to other programs, with its feature `std`, in a target folder of their own:
+/// everything else is built without.
+fn toolkit(workspace: &Workspace) -> Result<Tally> {
+    if !workspace.has("larder-sync") {
+        return Ok(Tally::default());
+    }
+    let mut tests = workspace.cargo();
+    tests
+        .args(["test", "--package", "larder-sync", "--features", "std", "--no-fail-fast"])
+        .env("CARGO_TARGET_DIR", workspace.target().join("toolkit"));
+    count(&mut tests)
+}
+
 /// The loom models: integration tests named `loom_*`, built with `--cfg loom` in a target folder of their own, so that
 /// the flag does not make cargo build everything else anew.
 fn models(workspace: &Workspace) -> Result<Tally> {
     let mut tally = Tally::default();
     let flags = format!("{} --cfg loom", env::var("RUSTFLAGS").unwrap_or_default());
     for package in workspace.with_tests_named("loom_") {
-        let mut models = workspace.cargo();
+        let mut models = workspace.cargo_test();
         models
-            .args(["test", "--package", package, "--release", "--no-fail-fast", "--test", "loom_*"])
+            .args(["--package", package, "--release", "--test", "loom_*"])
             .env("RUSTFLAGS", flags.trim())
             .env("CARGO_TARGET_DIR", workspace.target().join("loom"))
             // Link-time optimization costs more than it saves here.

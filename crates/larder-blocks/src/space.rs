@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use larder_sys::memory::{self, ReserveError};
+use larder_sys::numa;
 use larder_units::{BLOCK, Blocks, Bytes};
 
 use crate::block::{Block, State};
@@ -70,12 +71,16 @@ impl Space {
 
     /// Reserves up to `wanted` bytes for objects and what their tables need; halves its wish until the kernel agrees
     /// (`ulimit -v`, containers). Returns what it got.
-    pub fn reserve(&self, wanted: Bytes) -> Result<Bytes, ReserveError> {
+    ///
+    /// `spread` has the tables' pages taken from all memory nodes in turn (the thesis's balanced mark bitmaps, 3.4.3): all markers
+    /// write marks of all objects, wherever these lie. The objects' own pages lie where they are touched first: a block is
+    /// touched by the thread that took it.
+    pub fn reserve(&self, wanted: Bytes, spread: bool) -> Result<Bytes, ReserveError> {
         // Where the address space is limited, the program needs most of it for itself: libraries, stacks, malloc.
         let mut size = memory::address_space_limit().map_or(wanted, |limit| Bytes(wanted.0.min(limit.0 / 4)));
         loop {
             size = Bytes((size.0 & !(BLOCK.0 * 256 - 1)).max(SMALLEST.0));
-            match self.try_reserve(size) {
+            match self.try_reserve(size, spread) {
                 Ok(()) => return Ok(size),
                 Err(e) if size == SMALLEST => return Err(e),
                 Err(_) => size = Bytes(size.0 / 2),
@@ -83,7 +88,7 @@ impl Space {
         }
     }
 
-    fn try_reserve(&self, size: Bytes) -> Result<(), ReserveError> {
+    fn try_reserve(&self, size: Bytes, spread: bool) -> Result<(), ReserveError> {
         let blocks = size.0 / BLOCK.0;
         let heap = memory::reserve(size, Bytes::mib(2))?;
         let lazily = || {
@@ -101,6 +106,11 @@ impl Space {
                 return Err(e);
             }
         };
+        if spread {
+            // A kernel without nodes, and a sandbox that forbids it, leave the pages where they are touched first.
+            // SAFETY: the mapping was just made.
+            unsafe { numa::interleave(tables.as_ptr(), Bytes(blocks * METADATA)) };
+        }
         let mut at = tables.as_ptr().expose_provenance();
         self.table.store(at, Ordering::Relaxed);
         at += blocks * size_of::<Block>();

@@ -23,7 +23,7 @@ use larder_events::{Cause, CycleRecord};
 use larder_policy::crew::{CrewFacts, markers as markers_for};
 use larder_policy::group::{GroupFacts, bounded};
 use larder_policy::pacing::{self, Adjustments, HeapFacts};
-use larder_sync::gate::Gate;
+use larder_sync::gate::{Gate, Inside};
 use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
 use larder_sys::signal::{self, Mask};
@@ -34,11 +34,13 @@ use larder_trace::marker::Tally;
 use larder_trace::{Interior, Marker, Objects};
 use larder_units::{Blocks, Bytes, Nanos};
 
+use crate::ablation::Optimization;
 use crate::heap::{HEAP, next_epoch};
 use crate::hooks::{self, Event};
 use crate::settings;
 use crate::view::View;
-use crate::{disclaim, events, finalization, group, kind, large, lock, refill, roots, sharing};
+use crate::{ablation, concurrent, disclaim, events, finalization, group, kind, large, lock, refill, roots, sharing};
+use concurrent::Found;
 
 /// One cycle at a time. Rank: after the loader, before the allocation lock.
 static CYCLE: Lock = Lock::new();
@@ -103,6 +105,19 @@ fn set_epochs(old: u8, new: u8) {
     fence(Ordering::Release);
 }
 
+/// Whether a cycle marks beside the program. Under the lock of a class, or of the large objects, the answer stays right.
+pub(crate) fn is_marking_beside() -> bool {
+    let (old, new) = epochs();
+    old != new
+}
+
+/// Begins the marking from epoch `old` to `new`. World stopped.
+pub(crate) fn begin_epochs(old: u8, new: u8) {
+    set_epochs(old, new);
+    PROC_BYTES.store(0, Ordering::Relaxed);
+    PROC_OVERFLOW.store(false, Ordering::Relaxed);
+}
+
 pub(crate) fn count_marked(bytes: usize) {
     PROC_BYTES.fetch_add(bytes, Ordering::Relaxed);
 }
@@ -144,7 +159,9 @@ pub(crate) fn renew_budget() {
 /// Sets when the next cycle is due; never, where only calls collect.
 pub(crate) fn set_budget(budget: Bytes) {
     let never = settings::NO_AUTOMATIC.load(Ordering::Relaxed);
-    HEAP.budget.store(if never { usize::MAX } else { budget.0 }, Ordering::Relaxed);
+    let budget = if never { Bytes(usize::MAX) } else { budget };
+    HEAP.budget.store(budget.0, Ordering::Relaxed);
+    concurrent::plan(budget);
 }
 
 /// Finalizers that were registered since the last cycle. Sync: the allocation lock.
@@ -176,8 +193,14 @@ fn crew_facts() -> CrewFacts {
     }
 }
 
+/// Markers for the next cycle.
+fn markers_now() -> usize {
+    let adaptive = !ablation::get().leaves_out(Optimization::Markers);
+    if adaptive { markers_for(crew_facts()) } else { markers() }
+}
+
 /// CPUs, looked up now and then: a quota may change while the program runs.
-fn usable_cpus() -> usize {
+pub(crate) fn usable_cpus() -> usize {
     static KNOWN: AtomicUsize = AtomicUsize::new(0);
     const EVERY: u64 = 64;
     let known = KNOWN.load(Ordering::Relaxed);
@@ -207,14 +230,19 @@ fn wait_for_cycle() -> bool {
         return false;
     }
     if CYCLE.is_locked() {
-        // A client's handler that ran in here would allocate as a blocked thread, which the collector takes for stopped.
-        // The stop signal stays open: the region's end answers it.
-        let mask = all_but_stop().set();
-        // SAFETY: the callback touches no heap.
-        unsafe { blocking::blocking(wait, core::ptr::without_provenance_mut(seen as usize)) };
-        mask.set();
+        wait_blocked(wait, seen);
     }
     true
+}
+
+/// Runs `wait(seen)`, which touches no heap, as a blocked thread.
+pub(crate) fn wait_blocked(wait: blocking::Callback, seen: u32) {
+    // A client's handler that ran in here would allocate as a blocked thread, which the collector takes for stopped.
+    // The stop signal stays open: the region's end answers it.
+    let mask = all_but_stop().set();
+    // SAFETY: the caller's promise.
+    unsafe { blocking::blocking(wait, core::ptr::without_provenance_mut(seen as usize)) };
+    mask.set();
 }
 
 /// Every signal but the stop signal and those of faults.
@@ -227,7 +255,11 @@ fn all_but_stop() -> Mask {
 /// In the stress mode, collects at every n-th refill.
 pub(crate) fn collect_if_stressed() {
     let every = settings::COLLECT_EVERY.load(Ordering::Relaxed);
-    if every > 0 && STRESS.fetch_add(1, Ordering::Relaxed) % every == every - 1 {
+    if every == 0 {
+        return;
+    }
+    let tick = STRESS.fetch_add(1, Ordering::Relaxed);
+    if tick % every == every - 1 && !(concurrent::is_on() && concurrent::takes_stress(tick / every)) {
         run(Request { cause: Cause::Stress, stop: None, unmap: false });
     }
 }
@@ -319,53 +351,113 @@ struct Request {
 /// Runs one cycle on the calling thread. False when it may not: disabled, an unregistered thread, a slow path, a child of
 /// vfork, or given up.
 fn run(request: Request) -> bool {
-    if REGISTRY.current().is_none() || defer::is_deferring() || tls::with(|t| t.tid.get()) != thread::tid() {
+    if !may_collect() {
         return false;
     }
     hooks::call(&hooks::BEFORE_CYCLE);
     if is_disabled() {
         return false;
     }
-    // The client may have masked the stop signal here; a collector that this thread waits for may wait for its answer.
-    let own_mask = signal::unblock(stop::signal());
+    let mut done = false;
+    loop {
+        // A cycle that marks beside the program ends first. Who wants to know what is dead now wants one more: that one keeps
+        // what was alive when it began.
+        concurrent::hurry();
+        match run_once(&request) {
+            Ran::NotYet => {}
+            Ran::Finished if request.cause == Cause::Explicit => done = true,
+            Ran::Finished | Ran::Whole => return true,
+            Ran::Not => return done,
+        }
+    }
+}
+
+/// Whether the calling thread may run cycles: it is registered, not in a slow path, and not in a child of vfork.
+pub(crate) fn may_collect() -> bool {
+    REGISTRY.current().is_some() && !defer::is_deferring() && tls::with(|t| t.tid.get()) == thread::tid()
+}
+
+/// Runs `f`, which may create threads of the runtime, one caller at a time. The caller holds no lock and is not in a slow path.
+pub(crate) fn prepared<R>(f: impl FnOnce() -> R) -> R {
+    // A client's handler that allocates must not come back here for the lock. The stop signal stays open: creating a
+    // thread takes malloc's lock, which a thread that is stopped may hold. The new thread inherits the mask.
+    let mask = all_but_stop().set();
+    let guard = PREPARE.lock();
+    let result = f();
+    drop(guard);
+    mask.set();
+    result
+}
+
+/// Passes the gate that a fork closes.
+pub(crate) fn pass_gate() -> Inside<'static> {
+    GATE.enter()
+}
+
+/// Runs `f` with the cycle lock, on the marker thread, whose signals are masked.
+pub(crate) fn with_cycle_lock<R>(f: impl FnOnce() -> R) -> R {
+    CYCLE.lock_raw();
+    let result = f();
+    // SAFETY: taken above.
+    unsafe { CYCLE.unlock_raw() };
+    AGAIN.bump_and_wake(1);
+    result
+}
+
+/// What [`run_once`] did.
+enum Ran {
+    /// Nothing: it was not due any more, or was given up.
+    Not,
+    /// Nothing: a cycle is being marked beside the program.
+    NotYet,
+    /// The end of a concurrent cycle.
+    Finished,
+    /// A stop cycle.
+    Whole,
+}
+
+fn run_once(request: &Request) -> Ran {
+    // A client's handler that came while the C library takes the loader's lock, or gives it back, or while a fork waits for
+    // this thread to pass the gate, and collected, would wait for its own thread. The stop signal stays open: another
+    // collector may hold the lock.
+    let outside = all_but_stop().set();
     let entry = GATE.enter();
     // Creating a thread takes the loader's locks in another order than a walk over its list, so helpers come first.
-    let markers = {
-        // A client's handler that allocates must not come back here for the lock. The stop signal stays open: creating a
-        // thread takes malloc's lock, which a thread that is stopped may hold. The helper inherits the mask.
-        let mask = all_but_stop().set();
-        let guard = PREPARE.lock();
-        let markers = CREW.prepare(markers_for(crew_facts()));
-        drop(guard);
-        mask.set();
-        markers
-    };
+    let markers = prepared(|| CREW.prepare(markers_now()));
     if markers == 0 {
         larder_sys::die!("cannot map a mark stack: out of memory");
     }
-    let done = loader::with_objects_held(|| {
+    let ran = loader::with_objects_held(|| {
         // Nobody else can stop the world now, so nobody waits for this thread to answer; and a client's handler on it
         // must not allocate while it holds every lock of the heap.
         let mask = Mask::all_but_faults().set();
         CYCLE.lock_raw();
-        let mut stage = Stage { request: &request, markers, done: false };
+        let mut stage = Stage { request, markers, found: Found::Nothing, done: false };
         // A second collector that waited for the first finds that nothing is due any more.
-        if request.cause != Cause::Budget || HEAP.cycle_due() {
-            thread::with_spilled_registers(collect_from, (&raw mut stage).cast());
+        if request.cause != Cause::Budget || HEAP.cycle_due() || concurrent::is_ready() {
+            stage.found = concurrent::claim();
+            if stage.found != Found::Marking {
+                thread::with_spilled_registers(collect_from, (&raw mut stage).cast());
+            }
         }
         // SAFETY: taken above.
         unsafe { CYCLE.unlock_raw() };
         AGAIN.bump_and_wake(1);
         mask.set();
-        stage.done
+        match stage.found {
+            Found::Marking => Ran::NotYet,
+            _ if !stage.done => Ran::Not,
+            Found::Claimed => Ran::Finished,
+            Found::Nothing | Found::Abandoned => Ran::Whole,
+        }
     });
     drop(entry);
-    own_mask.set();
-    if done {
+    outside.set();
+    if matches!(ran, Ran::Finished | Ran::Whole) {
         hooks::call(&hooks::AFTER_CYCLE);
         finalization::after_cycle();
     }
-    done
+    ran
 }
 
 /// Threads on their way into or in a cycle are inside; a fork closes the gate.
@@ -396,6 +488,7 @@ pub(crate) fn let_collectors_in() {
 struct Stage<'a> {
     request: &'a Request,
     markers: usize,
+    found: Found,
     done: bool,
 }
 
@@ -442,7 +535,7 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
     large::LOCK.lock_raw();
     record.allocated = Bytes(HEAP.since.load(Ordering::Relaxed));
     // SAFETY: the world is stopped, and the locks are held.
-    let completed = unsafe { mark(own, markers, stage.request, &mut record) };
+    let completed = unsafe { mark(own, markers, stage, &mut record) };
     // SAFETY: taken above.
     unsafe {
         large::LOCK.unlock_raw();
@@ -455,6 +548,12 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
         HEAP.since.fetch_sub(record.allocated.0, Ordering::Relaxed);
         HEAP.freed.store(0, Ordering::Relaxed);
         CENSUS.store(0, Ordering::Relaxed);
+        sharing::begin_sweep();
+        if ablation::get().leaves_out(Optimization::LazySweep) {
+            // As collectors do that build the list of empty blocks in the pause (thesis 3.3).
+            let _deferral = defer::enter();
+            while census(Blocks(usize::MAX / 2)) {}
+        }
     }
     let next = budget(Bytes(HEAP.live.load(Ordering::Relaxed)));
     // A cycle that was given up is not due again at once.
@@ -476,7 +575,8 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
     stop::wake_resumed(usable_cpus());
     AGAIN.bump_and_wake(1);
     hooks::event(Event::PostStartWorld);
-    PAUSED_NS.fetch_add(record.pause.0, Ordering::Relaxed);
+    count_pause(record.pause);
+    concurrent::resumed();
 
     if completed {
         hooks::event(Event::ReclaimStart);
@@ -504,27 +604,44 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
 ///
 /// # Safety
 /// The world is stopped; the caller holds the locks of all classes and of the large objects.
-unsafe fn mark(own: &'static Thread, markers: usize, request: &Request, record: &mut CycleRecord) -> bool {
+unsafe fn mark(own: &'static Thread, markers: usize, stage: &Stage<'_>, record: &mut CycleRecord) -> bool {
+    let (request, finishes) = (stage.request, stage.found == Found::Claimed);
     let begun = clock::now();
     // SAFETY: the caller's promise.
     record.buffer_waste = Bytes(unsafe { refill::retire_in_stopped_world() });
-    let old = HEAP.epoch();
-    let new = next_epoch(old);
-    set_epochs(old, new);
-    PROC_BYTES.store(0, Ordering::Relaxed);
-    PROC_OVERFLOW.store(false, Ordering::Relaxed);
+    if stage.found == Found::Abandoned {
+        let (old, new) = epochs();
+        give_up(old, new);
+        concurrent::forgotten();
+    }
+    let mut tally = Tally::default();
+    if finishes {
+        tally = concurrent::found_live(record.buffer_waste);
+        if request.cause == Cause::Budget && HEAP.cycle_due() {
+            concurrent::count_overtaken();
+        }
+    } else {
+        begin_epochs(HEAP.epoch(), next_epoch(HEAP.epoch()));
+    }
+    let (old, new) = epochs();
     hooks::event(Event::MarkStart);
     let view = View::new(old, new);
     // SAFETY: the collection lock is held, and this is the only use.
     let first = unsafe { CREW.first() };
     let mut marker = Marker::new(view, first);
+    marker.leave_out(ablation::get());
+    if finishes {
+        concurrent::push_rest(&mut marker);
+    }
     push_roots(&mut marker, own, record);
     if is_given_up(request) {
         marker.abandon();
         give_up(old, new);
+        if finishes {
+            concurrent::finished(false);
+        }
         return false;
     }
-    let mut tally = Tally::default();
     loop {
         let (others, overflowed) = CREW.mark(markers, &mut marker);
         tally.bytes += others.bytes;
@@ -542,6 +659,9 @@ unsafe fn mark(own: &'static Thread, markers: usize, request: &Request, record: 
     if is_given_up(request) {
         marker.abandon();
         give_up(old, new);
+        if finishes {
+            concurrent::finished(false);
+        }
         return false;
     }
     hooks::event(Event::MarkEnd);
@@ -567,7 +687,20 @@ unsafe fn mark(own: &'static Thread, markers: usize, request: &Request, record: 
     }
     HEAP.epoch.store(new, Ordering::Relaxed);
     set_epochs(new, new);
+    if finishes {
+        let figures = concurrent::finished(true);
+        record.marked_beside = figures.beside;
+        record.start_pause = figures.start_pause;
+        record.cleaning_rounds = u64::from(figures.rounds);
+        [record.pages_cleaned, record.pages_left] = figures.pages.map(|pages| pages as u64);
+        record.hurried = u64::from(figures.hurried);
+    }
     true
+}
+
+/// Adds to the time that all pauses took.
+pub(crate) fn count_pause(pause: Nanos) {
+    PAUSED_NS.fetch_add(pause.0, Ordering::Relaxed);
 }
 
 /// Whether the client wants the cycle to be given up: by the function of the call, or by the one for cycles that the heap
@@ -612,41 +745,38 @@ fn push_roots(marker: &mut Marker<'_, View>, own: &'static Thread, record: &mut 
         unsafe { f() };
         PUSHING.store(core::ptr::null_mut(), Ordering::Relaxed);
     }
-    for_each_thread(|t| {
-        match t.state() {
-            ThreadState::Running | ThreadState::Blocked => {
-                let base = stack_base(t);
-                let sp = t.stack_pointer();
-                if sp < base {
-                    bytes += base - sp;
-                    marker.push_range(sp, base, Interior::Always);
-                }
-                for (low, high) in t.alternate_stacks().into_iter().flatten() {
-                    bytes += high - low;
-                    marker.push_range(low, high, Interior::Always);
-                }
-            }
-            ThreadState::Starting | ThreadState::Finished | ThreadState::Free => {}
-        }
-        for word in t.roots() {
-            marker.word(word, Interior::Always);
-        }
-        if !t.thread_pointer().is_null() {
-            // SAFETY: the thread is stopped, or this one.
-            unsafe {
-                specific::for_each_block(t.thread_pointer(), |low, high| {
-                    bytes += high - low;
-                    marker.push_range(low, high, Interior::Always);
-                });
-            }
-        }
+    for_each_stack(|low, high| {
+        bytes += high - low;
+        marker.push_range(low, high, Interior::Always);
     });
+    for_each_thread(|t| t.roots().into_iter().for_each(|word| marker.word(word, Interior::Always)));
     let _ = own;
     // SAFETY: the world is stopped and the locks of the classes and of the large objects are held.
     unsafe { push_uncollectable(marker) };
     finalization::push_roots(|word| marker.word(word, Interior::Always));
     ROOTS.store(bytes, Ordering::Relaxed);
     record.roots = Bytes(bytes);
+}
+
+/// Calls `f(low, high)` for the live part of each thread's stacks, and its thread-specific values. During a stop, by the
+/// collector.
+pub(crate) fn for_each_stack(mut f: impl FnMut(usize, usize)) {
+    for_each_thread(|t| {
+        match t.state() {
+            ThreadState::Running | ThreadState::Blocked => {
+                let (base, sp) = (stack_base(t), t.stack_pointer());
+                if sp < base {
+                    f(sp, base);
+                }
+                t.alternate_stacks().into_iter().flatten().for_each(|(low, high)| f(low, high));
+            }
+            ThreadState::Starting | ThreadState::Finished | ThreadState::Free => {}
+        }
+        if !t.thread_pointer().is_null() {
+            // SAFETY: the thread is stopped, or this one.
+            unsafe { specific::for_each_block(t.thread_pointer(), &mut f) };
+        }
+    });
 }
 
 /// Where a thread's stack begins. For the main thread the door's variable counts, which fibers move.
@@ -666,7 +796,7 @@ pub(crate) fn stack_base(t: &Thread) -> usize {
 ///
 /// # Safety
 /// The world is stopped; the locks of the classes and of the large objects are held.
-unsafe fn push_uncollectable(marker: &mut Marker<'_, View>) {
+pub(crate) unsafe fn push_uncollectable(marker: &mut Marker<'_, View>) {
     let view = marker.heap();
     let mut every_cell = |b: &'static larder_blocks::Block| {
         let start = HEAP.space.address_of(HEAP.space.index_of(b));
@@ -733,6 +863,9 @@ fn give_up(old: u8, new: u8) {
 /// Looks through blocks that no refill has come to, and gives empty ones to the pool: until about `wanted` blocks are
 /// found, or all were looked at. False when there is nothing left to look at.
 pub(crate) fn census(wanted: Blocks) -> bool {
+    if is_marking_beside() {
+        return false;
+    }
     const STEP: usize = 32;
     let goal = wanted.0.max(8);
     let mut found = 0;
@@ -852,6 +985,7 @@ pub(crate) unsafe fn after_fork_in_child() {
         GATE.reset_after_fork(false);
         AGAIN.reset_after_fork();
         CREW.reset_after_fork();
+        concurrent::after_fork_in_child();
     }
     events::after_fork_in_child();
 }

@@ -13,8 +13,9 @@ use larder_trace::Entry;
 use larder_trace::crew::CREW;
 use larder_units::{Blocks, Bytes};
 
+use crate::ablation::Optimization;
 use crate::options::Options;
-use crate::settings;
+use crate::{ablation, settings};
 
 /// Most address space that a heap reserves. It costs nothing; the limit keeps the block table's own reservation small.
 const MOST_RESERVED: Bytes = Bytes::mib(512 << 10);
@@ -125,7 +126,10 @@ pub fn init(options: &Options) {
     }
     let wanted =
         Bytes((memory::physical_memory().0 * 4).next_power_of_two().min(MOST_RESERVED.0).max(Bytes::mib(1024).0));
-    match HEAP.space.reserve(wanted) {
+    ablation::set(options.ablation);
+    ablation::set_up();
+    let spread = !ablation::get().leaves_out(Optimization::Bmb);
+    match HEAP.space.reserve(wanted, spread) {
         // A mark stack takes a sixteenth of the address space that the heap has; what it drops is found by a walk.
         Ok(size) if HEAP.space.is_committed_in_steps() => {
             CREW.bound_stacks(FEW_ENTRIES.min(size.0 / 16 / size_of::<Entry>()))

@@ -8,8 +8,11 @@
 
 #![cfg_attr(not(test), no_std)]
 
+pub mod ablation;
 pub mod allocate;
+pub mod concurrent;
 pub mod cycle;
+mod dirty;
 pub mod disclaim;
 pub mod events;
 pub mod finalization;

@@ -173,6 +173,13 @@ fn bytes_of(marks: &[AtomicU8], at: usize) -> u64 {
     unsafe { p.read_unaligned() }
 }
 
+/// The mark byte of a cell that is handed out now, in the present epoch: while a cycle marks beside the program, objects
+/// are born marked. The caller holds the lock of a class, under which this does not change.
+fn birth_mark(epoch: u8) -> u8 {
+    let (old, new) = cycle::epochs();
+    if old == epoch { new } else { epoch }
+}
+
 /// Two block indices in one word.
 fn pair(low: u32, high: u32) -> usize {
     low as usize | (high as usize) << 32
@@ -183,6 +190,8 @@ const LOW: u64 = 0x0101_0101_0101_0101;
 /// First cell from `from` on whose byte is not (or, with `live`, is) one of the bytes that mean "taken".
 fn find(marks: &[AtomicU8], from: usize, epoch: u8, live: bool) -> usize {
     let freed = freed_mark(epoch);
+    // While a cycle marks beside the program its epoch means allocated as well.
+    let birth = birth_mark(epoch);
     let mut at = from;
     let same = LOW * u64::from(epoch);
     while at < marks.len() {
@@ -194,12 +203,25 @@ fn find(marks: &[AtomicU8], from: usize, epoch: u8, live: bool) -> usize {
             }
         }
         let b = marks[at].load(Ordering::Relaxed);
-        if (b == epoch || b == freed) == live {
+        if (b == epoch || b == freed || b == birth) == live {
             return at;
         }
         at += 1;
     }
     marks.len()
+}
+
+/// Cells whose byte is the epoch.
+fn count(marks: &[AtomicU8], epoch: u8) -> usize {
+    let same = LOW * u64::from(epoch);
+    let whole = marks.len() / 8 * 8;
+    let words = (0..whole).step_by(8).map(|at| {
+        let x = bytes_of(marks, at) ^ same;
+        // The highest bit of a byte says whether any of its bits is set; no carry leaves a byte.
+        let other = ((x & !(LOW << 7)) + (LOW * 0x7F)) | x;
+        8 - (other & LOW << 7).count_ones() as usize
+    });
+    words.sum::<usize>() + marks[whole..].iter().filter(|m| m.load(Ordering::Relaxed) == epoch).count()
 }
 
 impl List {
@@ -377,9 +399,13 @@ fn format(run: Run, class: usize, kind: usize, owner: u32) -> &'static Block {
 
 /// Marks a run's cells as handed out.
 fn claim(b: &Block, from: usize, cells: usize, epoch: u8) {
+    set_marks(b, from, cells, birth_mark(epoch));
+}
+
+fn set_marks(b: &Block, from: usize, cells: usize, mark: u8) {
     // SAFETY: the block is `Small`.
     for m in unsafe { &b.all_marks()[from..from + cells] } {
-        m.store(epoch, Ordering::Relaxed);
+        m.store(mark, Ordering::Relaxed);
     }
 }
 
@@ -440,7 +466,7 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
                 list.renew(epoch);
                 if let Some(found) = list.next_run(epoch, c) {
                     // Somebody else was faster; the block can wait.
-                    sharing::give(owner.map_or(NONE, |owner| owner as u32), run, Release::Collected);
+                    sharing::give(owner.map_or(NONE, |owner| owner as u32), run, Release::Unused);
                     origin = Origin::New;
                     found
                 } else {
@@ -537,7 +563,7 @@ fn put_aside(list: &mut List, run: [usize; 2], epoch: u8) {
 pub(crate) fn release(from: usize, to: usize) {
     let place = HEAP.space.place(from).expect("a run lies in a block");
     let cells = (to - from) / place.block.cell.get() as usize;
-    claim(place.block, place.cell, cells, 0);
+    set_marks(place.block, place.cell, cells, 0);
 }
 
 /// As [`release`], for a thread that gives its own buffers back while others may sweep the block.
@@ -598,7 +624,7 @@ pub(crate) fn reclaim_if_empty(index: usize) -> bool {
     // Between the look and the lock the block may have got a run, another class, or be on its way there.
     let same = b.state() == State::Small
         && (b.class.get() as usize, b.kind.get() as usize, b.owner.get()) == (class, kind, owner);
-    if !same || !is_empty(epoch) || b.previous.get() == ORPHAN {
+    if !same || !is_empty(epoch) || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
         return false;
     }
     list.unlink(index as u32);
@@ -660,8 +686,8 @@ pub(crate) fn free_cell(place: &Place) {
 /// A cell of a block was freed explicitly: the block is swept again, or returned where nothing is left in it. The list is the block's,
 /// locked and renewed.
 ///
-/// Whether anything is left is looked at after as many frees as cells were found then, and after an eighth of the
-/// block's cells at least: so the looks cost no more than the frees.
+/// Whether anything is left is looked at after as many frees as cells were found then: the block is returned by the free that
+/// empties it, and most frees do not look.
 fn freed_in_owned_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> {
     let index = HEAP.space.index_of(b) as u32;
     if b.swept.get() == epoch {
@@ -674,9 +700,9 @@ fn freed_in_owned_block(list: &mut List, b: &'static Block, epoch: u8) -> Option
     }
     // SAFETY: the block is `Small`.
     let marks = unsafe { b.all_marks() };
-    let live = marks.iter().filter(|m| m.load(Ordering::Relaxed) == epoch).count();
-    if live > 0 || b.previous.get() == ORPHAN {
-        b.frees_until_look.set(tag | (live as u32).max(b.cells.get() / 8));
+    let live = count(marks, epoch) + count(marks, birth_mark(epoch));
+    if live > 0 || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
+        b.frees_until_look.set(tag | live as u32);
         return None;
     }
     list.unlink(index);
@@ -829,6 +855,22 @@ pub(crate) fn forget_old_epochs(index: usize) {
         let v = m.load(Ordering::Relaxed);
         if v != epoch && v != freed_mark(epoch) {
             m.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_of_an_epoch_are_counted_wherever_they_lie() {
+        for n in [0, 1, 7, 8, 9, 64, 1023] {
+            for (epoch, other) in [(1, 0), (1, 129), (253, 125), (128, 0), (127, 255)] {
+                let marks: Vec<AtomicU8> =
+                    (0..n).map(|i| AtomicU8::new(if i % 3 == 0 { epoch } else { other })).collect();
+                assert_eq!(count(&marks, epoch), (n as usize).div_ceil(3), "{n} cells, {epoch} and {other}");
+            }
         }
     }
 }

@@ -40,12 +40,6 @@ pub extern "C" fn GC_try_to_collect(stop: StopFn) -> c_int {
     c_int::from(cycle::try_collect(Some(stop)))
 }
 
-/// Returns 0: there is never a part of a cycle left to do.
-#[unsafe(no_mangle)]
-pub extern "C" fn GC_collect_a_little() -> c_int {
-    0
-}
-
 /// Prevents collections, explicit ones too, until as many calls of [`GC_enable`].
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_disable() {
@@ -72,25 +66,3 @@ pub extern "C" fn GC_expand_hp(bytes: usize) -> c_int {
     GC_init();
     c_int::from(cycle::expand(bytes))
 }
-
-/// Initialises the collector. Cycles stay what they are: stopped, and complete.
-#[unsafe(no_mangle)]
-pub extern "C" fn GC_enable_incremental() {
-    GC_init();
-}
-
-/// Returns 0: there is no incremental mode.
-#[unsafe(no_mangle)]
-pub extern "C" fn GC_is_incremental_mode() -> c_int {
-    0
-}
-
-/// Returns 0: no memory of the program is ever write-protected.
-#[unsafe(no_mangle)]
-pub extern "C" fn GC_incremental_protection_needs() -> c_int {
-    0
-}
-
-/// Does nothing, as libgc outside its incremental mode.
-#[unsafe(no_mangle)]
-pub extern "C" fn GC_start_incremental_collection() {}

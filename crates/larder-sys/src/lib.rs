@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod arena;
+pub mod cgroup;
 pub mod clock;
 pub mod control_block;
 pub mod cpus;
@@ -16,6 +17,7 @@ pub mod hint;
 pub mod loader;
 pub mod membarrier;
 pub mod memory;
+pub mod numa;
 pub mod report;
 pub mod rseq_area;
 pub mod signal;
@@ -24,3 +26,4 @@ pub mod thread;
 pub mod tls;
 pub mod topology;
 pub mod vector;
+pub mod watch;

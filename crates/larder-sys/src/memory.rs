@@ -85,6 +85,11 @@ pub fn commit_executable(on: bool) {
     EXECUTABLE.store(on, Ordering::Relaxed);
 }
 
+/// What committed memory is allowed beside reading and writing.
+pub(crate) fn code_protection() -> i32 {
+    if EXECUTABLE.load(Ordering::Relaxed) { libc::PROT_EXEC } else { 0 }
+}
+
 /// A page that reads as zero in every child of fork, however it was made. `None` before Linux 4.14.
 pub fn map_wiped_on_fork() -> Option<NonNull<u8>> {
     let page = map_lazy(PAGE).ok()?;
@@ -102,9 +107,8 @@ pub fn map_wiped_on_fork() -> Option<NonNull<u8>> {
 /// # Safety
 /// The page-aligned range lies in a reservation that the caller owns.
 pub unsafe fn commit(at: *mut u8, size: Bytes) -> Result<(), ReserveError> {
-    let code = if EXECUTABLE.load(Ordering::Relaxed) { libc::PROT_EXEC } else { 0 };
     // SAFETY: the caller owns the range.
-    let r = unsafe { libc::mprotect(at.cast(), size.0, libc::PROT_READ | libc::PROT_WRITE | code) };
+    let r = unsafe { libc::mprotect(at.cast(), size.0, libc::PROT_READ | libc::PROT_WRITE | code_protection()) };
     if r == 0 { Ok(()) } else { Err(ReserveError { wanted: size, errno: errno() }) }
 }
 

@@ -171,7 +171,7 @@ impl AlternateStack {
             if context.uc_stack.ss_sp.addr() == self.low
                 && context.uc_stack.ss_size == self.high - self.low
                 && saved.gregs[libc::REG_CSGSFS as usize] as u16 == USER_CODE
-                && (self.low..self.high).contains(&saved.fpregs.addr())
+                && (self.low..self.high).contains(&vector_registers(saved))
             {
                 let sp = saved.gregs[libc::REG_RSP as usize] as usize;
                 // A frame of a handler that was interrupted while it ran here names this stack too.
@@ -183,6 +183,12 @@ impl AlternateStack {
         }
         None
     }
+}
+
+/// Where the kernel saved the vector registers. C libraries name the field differently; it follows the general registers.
+fn vector_registers(saved: &libc::mcontext_t) -> usize {
+    // SAFETY: the field is part of the context, which the caller holds.
+    unsafe { (&raw const saved.gregs).add(1).cast::<usize>().read() }
 }
 
 /// Why a signal could not be sent.
