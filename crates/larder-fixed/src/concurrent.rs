@@ -587,7 +587,7 @@ fn start_in_stopped_world() {
     with_marker(|marker| {
         // The last stop looks at the stacks in any case.
         // SAFETY: the client set it to be called so.
-        if !hooks::PLACES_STACKS.get().is_some_and(|places| unsafe { places() } != 0) {
+        if hooks::PLACES_STACKS.get().is_none_or(|places| unsafe { places() } == 0) {
             cycle::for_each_stack(|low, high| {
                 // SAFETY: a stopped thread's stack.
                 unsafe { marker.scan_now(low, high, Interior::Always) };

@@ -279,9 +279,9 @@ pub fn collect_and_unmap() -> bool {
     run(Request { cause: Cause::Explicit, stop: None, unmap: true })
 }
 
-/// A cycle that is given up when `stop` says so; false then.
-pub fn try_collect(stop: Option<StopFn>) -> bool {
-    run(Request { cause: Cause::Explicit, stop, unmap: false })
+/// A cycle that is given up when `stop` says so; false then. Otherwise it gives all free memory back where `unmap` says so.
+pub fn try_collect(stop: Option<StopFn>, unmap: bool) -> bool {
+    run(Request { cause: Cause::Explicit, stop, unmap })
 }
 
 /// No cycles until as many calls of [`enable`].
