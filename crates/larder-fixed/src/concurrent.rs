@@ -55,7 +55,7 @@ use larder_units::{Blocks, Bytes, Nanos, PAGE};
 use crate::barrier::{self, Algorithm};
 use crate::heap::{HEAP, next_epoch};
 use crate::view::View;
-use crate::{cycle, dirty, finalization, kind, large, lock, refill, roots};
+use crate::{cycle, dirty, finalization, hooks, kind, large, lock, refill, roots};
 
 const IDLE: u32 = 0;
 const ASKED: u32 = 1;
@@ -810,10 +810,14 @@ fn start_in_stopped_world() {
                 });
             }
         }
-        cycle::for_each_stack(|low, high| {
-            // SAFETY: a stopped thread's stack.
-            unsafe { marker.scan_now(low, high, Interior::Always) };
-        });
+        // The last stop looks at the stacks in any case.
+        // SAFETY: the client set it to be called so.
+        if hooks::PLACES_STACKS.get().is_none_or(|places| unsafe { places() } == 0) {
+            cycle::for_each_stack(|low, high| {
+                // SAFETY: a stopped thread's stack.
+                unsafe { marker.scan_now(low, high, Interior::Always) };
+            });
+        }
         cycle::for_each_thread(|t| t.roots().into_iter().for_each(|word| marker.word(word, Interior::Always)));
         // SAFETY: the loader's list and the registry's lock are held, and the threads stand still.
         roots::for_each_thread_local(|low, high| unsafe { marker.scan_now(low, high, Interior::AsConfigured) });

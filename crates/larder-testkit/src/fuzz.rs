@@ -685,7 +685,7 @@ impl Fuzzer {
                     1
                 }
                 // Given up: nothing is freed and nothing is lost.
-                assert!(!cycle::try_collect(Some(at_once)));
+                assert!(!cycle::try_collect(Some(at_once), false));
             }
             7 => {
                 cycle::disable();
