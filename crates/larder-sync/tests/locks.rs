@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const THREADS: usize = 256;
-const ROUNDS: usize = 200;
+const ROUNDS: usize = 64;
 
 /// Two words that are equal outside of critical sections, deliberately not atomic.
 #[derive(Default)]

@@ -6,7 +6,6 @@ use larder_sync::fair::RawFairMutex;
 use larder_sync::mutex::RawMutex;
 use larder_sync::phase_fair::RawPhaseFair;
 use larder_sync::reciprocating::RawReciprocating;
-use lock_api::RawRwLock as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread::{self, Scope};
