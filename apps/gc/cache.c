@@ -7,6 +7,8 @@
  * of THREADS (2) answers RATE (2000) requests a second for SECONDS (2): it looks a key up, checks the value's pieces, and
  * makes a reply of about 2 KiB that is garbage at once; PUTS (10) of a hundred requests also replace the value by a new one.
  *
+ * Pointers are stored by GC_PTR_STORE_AND_DIRTY, so that a collector may rely on a write barrier.
+ *
  * Requests arrive on a schedule that does not wait for anybody. The *simple* latency of a request is the time from when
  * its work began until it was done; the *metered* one is from when it should have begun: a late request delays those behind
  * it, as a client feels it. Both are reported in microseconds at 50, 99 and 99.9 percent, and the longest.
@@ -49,8 +51,7 @@ static Value *new_value(uint64_t key, uint64_t version) {
     for (int i = 0; i < PIECES; i++) {
         char *piece = allocated(GC_MALLOC_ATOMIC(PIECE_BYTES));
         memset(piece, (int)(key + version + i) & 0x7f, PIECE_BYTES);
-        value->piece[i] = piece;
-        GC_END_STUBBORN_CHANGE(value);
+        GC_PTR_STORE_AND_DIRTY(&value->piece[i], piece);
     }
     GC_reachable_here(value);
     return value;
@@ -80,15 +81,13 @@ static uint64_t answer(uint64_t key, int put) {
         char expected = (char)((value->key + value->version + i % PIECES) & 0x7f);
         if (value->key != key || piece[0] != expected || piece[PIECE_BYTES - 1] != expected)
             fail(key, "was changed");
-        reply[i] = allocated(GC_MALLOC_ATOMIC(REPLY_BYTES));
+        GC_PTR_STORE_AND_DIRTY(&reply[i], allocated(GC_MALLOC_ATOMIC(REPLY_BYTES)));
         memcpy(reply[i], piece, PIECE_BYTES);
-        GC_END_STUBBORN_CHANGE(reply);
     }
     for (int i = 0; i < REPLY_PIECES; i++)
         sum += reply[i][PIECE_BYTES - 1];
     if (put) {
-        __atomic_store_n(&entry->value, new_value(key, value->version + 1), __ATOMIC_RELEASE);
-        GC_END_STUBBORN_CHANGE(entry);
+        GC_PTR_STORE_AND_DIRTY(&entry->value, new_value(key, value->version + 1));
     }
     GC_reachable_here(reply);
     return sum != 0;
@@ -135,11 +134,9 @@ int main(int argc, char **argv) {
     for (long key = 0; key < entries; key++) {
         Entry *entry = allocated(GC_MALLOC(sizeof *entry));
         entry->key = key;
-        entry->value = new_value(key, 0);
-        entry->next = buckets[key % bucket_count];
-        buckets[key % bucket_count] = entry;
-        GC_END_STUBBORN_CHANGE(entry);
-        GC_END_STUBBORN_CHANGE(buckets);
+        GC_PTR_STORE_AND_DIRTY(&entry->value, new_value(key, 0));
+        GC_PTR_STORE_AND_DIRTY(&entry->next, buckets[key % bucket_count]);
+        GC_PTR_STORE_AND_DIRTY(&buckets[key % bucket_count], entry);
     }
     requests_each = rate * seconds;
     long all = threads * requests_each;

@@ -10,6 +10,7 @@
 //! | `lib/pkgconfig/bdw-gc.pc`, `lib/cmake/BDWgc/` | how pkg-config and CMake find them, wherever the folder is |
 //! | `lib/liblarder_cs.so`, `lib/liblarder_cs.a` | restartable critical sections for C |
 //! | `lib/liblarder_locks.so` | puts one of our locks under a pthread program's mutexes |
+//! | `lib/liblarder_vm.so`, `lib/liblarder_vm.a` | the moving heap for language implementers |
 //! | `lib/larder-preload.so` | what `larder run` interposes |
 //! | `include/` | the C headers |
 //! | `bin/larder` | the tool |
@@ -67,6 +68,12 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
             let built = workspace.target().join("release").join(program);
             install(&built, &dir.join("libexec/larder").join(program))?;
         }
+    }
+    if workspace.has("larder-vm") {
+        run(workspace.cargo().args(["build", "--release", "--package", "larder-vm"]))?;
+        let shared = workspace.target().join("release/liblarder_vm.so");
+        install(&shared, &lib.join("liblarder_vm.so"))?;
+        install(&shared.with_extension("a"), &lib.join("liblarder_vm.a"))?;
     }
     install(&workspace.target().join("release/larder"), &dir.join("bin/larder"))?;
     copy_folder(&workspace.root().join("include"), &dir.join("include"))?;

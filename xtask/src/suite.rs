@@ -11,6 +11,7 @@ use crate::faults;
 use crate::programs;
 use crate::stage;
 use crate::tally::{Tally, count};
+use crate::vm;
 use crate::workspace::Workspace;
 
 /// One thread, as many as a small machine has, and more.
@@ -46,6 +47,8 @@ pub fn test(workspace: &Workspace) -> Result<()> {
         println!("== C programs of larder_cs.h");
         tally += critical_sections::programs(workspace, &staged)?;
         tally += faults::run(&staged, faults::SHORT)?;
+        println!("== C programs of larder_vm.h");
+        tally += vm::run_all(workspace, &staged)?;
         println!("== client programs");
         tally += clients::run_all(&session, THREADS, false);
         println!("== client programs, with forced collections");

@@ -364,6 +364,7 @@ impl Process {
             "pages_cleaned": cycle.pages_cleaned,
             "pages_left": cycle.pages_left,
             "cut_short": cycle.hurried != 0,
+            "helps": cycle.helps,
         })
     }
 }

@@ -101,8 +101,10 @@ pub struct CycleRecord {
     pub pages_left: u64,
     /// 1 where marking beside the program was cut short: it was overtaken, or somebody wanted the cycle to end.
     pub hurried: u64,
+    /// How often threads of the program helped to mark, because they allocated faster than the cycle marked.
+    pub helps: u64,
     /// Zero; for fields to come.
-    pub reserved: [u64; 9],
+    pub reserved: [u64; 8],
 }
 
 const _: () = assert!(size_of::<CycleRecord>() == RECORD_BYTES);
@@ -142,7 +144,7 @@ mod tests {
         let mut record = CycleRecord::new(7, Cause::Expand);
         record.threads_blocked = 3;
         record.links_cleared = 9;
-        record.reserved[8] = 5;
+        record.reserved[7] = 5;
         assert_eq!(CycleRecord::from_words(record.to_words()), record);
         assert_eq!(record.to_words()[0], 7);
         assert_eq!(record.to_words()[RECORD_WORDS - 1], 5);

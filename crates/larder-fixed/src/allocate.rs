@@ -198,6 +198,9 @@ pub unsafe fn free(at: *mut u8) {
     if !object::is_allocated(&place) {
         larder_sys::die!("GC_free({at:p}): the object is free already; remove the second free");
     }
+    if place.block.descriptor.get() != 0 {
+        crate::barrier::vanishes(place.base, place.base + object::size(place.base));
+    }
     match place.block.state() {
         larder_blocks::State::Large => large::free(place.block),
         _ => refill::free_cell(&place),

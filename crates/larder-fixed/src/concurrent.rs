@@ -17,11 +17,16 @@
 //! by somebody else between the question and the look. (Mutators give out marked cells: see [`crate::dirty`].)
 //!
 //! **Objects that are made meanwhile** are born marked: refills claim cells with the new epoch. What a buffer had before the
-//! cycle began is handed out unmarked and found by its roots, as all objects are in the thesis.
+//! cycle began is handed out unmarked and found by its roots (except for a snapshot, which takes it back first).
+//! [`set_born_unmarked`] has all objects so, as in the thesis:
+//! what dies young is found by the same cycle, and the final stop has more to mark. (Uncollectable ones are marked always: a
+//! marker that saw one freed could keep it for ever.)
 //!
 //! **What waits until the marking has ended**: blocks do not return to the pool (a word that the marker has just looked up
 //! must not lead to another class), so the census rests, and a large object that is freed explicitly goes when the cycle does.
 //! Mark procedures, and descriptors that are found through the object, wait for the final stop.
+//!
+//! **Help.** Between the budget and the point at which the cycle is overtaken, who allocates marks in proportion; see `drain`.
 //!
 //! **Clients see nothing of it but time.** Everything that a client is told or asked happens in the final stop, on a thread
 //! of the program that allocates or collects, in the order of a stop cycle: events, links, finalizers, toggle references.
@@ -34,20 +39,23 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 use larder_blocks::block::State as BlockState;
 use larder_blocks::space::BLOCK_SHIFT;
 use larder_policy::concurrent::{self as policy, CleanFacts, StartFacts};
+use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
 use larder_sys::signal::Mask;
 use larder_sys::vector::Vector;
 use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
 use larder_sys::{clock, loader, say};
-use larder_threads::{REGISTRY, stop};
-use larder_trace::crew::CREW;
+use larder_threads::{REGISTRY, defer, stop};
+use larder_trace::crew::{CREW, GUESTS};
 use larder_trace::marker::Tally;
+use larder_trace::public::Form;
 use larder_trace::{Entry, Interior, Marker};
 use larder_units::{Blocks, Bytes, Nanos, PAGE};
 
+use crate::barrier::{self, Algorithm};
 use crate::heap::{HEAP, next_epoch};
 use crate::view::View;
-use crate::{cycle, dirty, finalization, large, lock, refill, roots};
+use crate::{cycle, dirty, finalization, hooks, kind, large, lock, refill, roots};
 
 const IDLE: u32 = 0;
 const ASKED: u32 = 1;
@@ -64,7 +72,7 @@ const ABANDONED: u32 = 5;
 static PHASE: AtomicU32 = AtomicU32::new(IDLE);
 /// Whether cycles are concurrent. Sync: a setting.
 static ON: AtomicBool = AtomicBool::new(false);
-/// Which kind of watching was asked for: 0 for the best, else its place in `Kind::ALL` and one. Sync: a setting.
+/// How writes are noticed: the place of a [`Way`] in `WAYS`. Sync: a setting.
 static WANTED: AtomicU32 = AtomicU32::new(0);
 /// The marker thread exists. Sync: written under the lock that guards the creation of helpers.
 static EXISTS: AtomicBool = AtomicBool::new(false);
@@ -76,6 +84,8 @@ static MARKED: Bell = Bell::new();
 static HURRY: AtomicBool = AtomicBool::new(false);
 /// Bytes allocated since the last cycle after which one is asked for. Sync: a statistic that decides when.
 static START_AFTER: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// See [`set_born_unmarked`]. Sync: a setting.
+static BORN_UNMARKED: AtomicBool = AtomicBool::new(false);
 /// Longest pause that is wanted, in nanoseconds. Sync: a setting.
 static GOAL_NS: AtomicU64 = AtomicU64::new(1_000_000);
 /// Bytes allocated while the last concurrent cycle ran; the largest number before the first. Sync: a statistic.
@@ -99,6 +109,8 @@ const STACK: usize = 256 << 10;
 /// What belongs to a cycle under way.
 struct State {
     watch: Option<Watch>,
+    /// How writes are noticed in this cycle.
+    way: Way,
     /// Pages below this are watched; 0 when none are.
     watched: usize,
     /// See [`Marker::put_aside`].
@@ -119,6 +131,8 @@ pub struct Figures {
     pub beside: Nanos,
     /// Rounds of cleaning.
     pub rounds: u32,
+    /// How often threads that allocated helped to mark.
+    pub helps: u32,
     /// Pages scanned again beside the program, and in the final stop.
     pub pages: [usize; 2],
     /// The program allocated faster than the cycle marked, or somebody wanted the cycle to end: marking ended in the stop.
@@ -131,6 +145,7 @@ unsafe impl Sync for Guarded {}
 
 static STATE: Guarded = Guarded(UnsafeCell::new(State {
     watch: None,
+    way: WAYS[0],
     watched: 0,
     aside: Vector::new(),
     tally: Tally { bytes: 0, objects: 0, stolen: 0 },
@@ -139,6 +154,7 @@ static STATE: Guarded = Guarded(UnsafeCell::new(State {
         start_pause: Nanos(0),
         beside: Nanos(0),
         rounds: 0,
+        helps: 0,
         pages: [0; 2],
         hurried: false,
     },
@@ -160,17 +176,44 @@ fn change(from: u32, to: u32) -> bool {
     PHASE.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
-/// Turns concurrent cycles on, with the kind of watching that is named, or the best that the machine offers. The heap is
-/// initialised. On failure says why, and cycles stay as they are.
-pub fn turn_on(kind: Option<Kind>) -> Result<Kind, Refused> {
-    let Some(kind) = kind.or_else(Kind::best) else { return Err(Refused::NoKind) };
-    if !kind.is_offered() {
-        return Err(Refused::NotOffered(kind));
+/// How a cycle learns of the program's writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It watches pages.
+    Watch(Kind),
+    /// The client tells of each: see [`crate::barrier`].
+    Barrier(Algorithm),
+}
+
+/// Every way, by number.
+const WAYS: [Way; 5] = [
+    Way::Watch(Kind::Uffd),
+    Way::Watch(Kind::SoftDirty),
+    Way::Watch(Kind::Mprotect),
+    Way::Barrier(Algorithm::IncrementalUpdate),
+    Way::Barrier(Algorithm::Snapshot),
+];
+
+/// Turns concurrent cycles on, in the way that is named, or by the best kind of watching that the machine offers. The heap
+/// is initialised. On failure says why, and cycles stay as they are.
+///
+/// With `Way::Barrier` the client calls the barrier for each pointer that it stores into the heap from here on.
+pub fn turn_on(way: Option<Way>) -> Result<Way, Refused> {
+    let Some(way) = way.or_else(|| Kind::best().map(Way::Watch)) else { return Err(Refused::NoKind) };
+    match way {
+        Way::Watch(kind) if !kind.is_offered() => return Err(Refused::NotOffered(kind)),
+        Way::Barrier(_) if barrier::set_up().is_err() => return Err(Refused::NoMemory),
+        _ => {}
     }
-    WANTED.store(1 + Kind::ALL.iter().position(|k| *k == kind).unwrap_or(0) as u32, Ordering::Relaxed);
+    WANTED.store(WAYS.iter().position(|w| *w == way).unwrap_or(0) as u32, Ordering::Relaxed);
     ON.store(true, Ordering::Relaxed);
     cycle::renew_budget();
-    Ok(kind)
+    Ok(way)
+}
+
+/// The way that was chosen.
+fn wanted() -> Way {
+    WAYS[WANTED.load(Ordering::Relaxed) as usize]
 }
 
 /// Turns concurrent cycles off; one that is under way ends as it would have.
@@ -185,6 +228,8 @@ pub enum Refused {
     NoKind,
     /// Not the one that was named.
     NotOffered(Kind),
+    /// There is no memory for the barrier's cards.
+    NoMemory,
 }
 
 /// Whether cycles are concurrent.
@@ -201,6 +246,19 @@ pub fn is_under_way() -> bool {
 /// Cycles that marked beside the program, and how many of them were overtaken.
 pub fn completed() -> [u64; 2] {
     [COMPLETED.load(Ordering::Relaxed), OVERTAKEN.load(Ordering::Relaxed)]
+}
+
+/// Chooses whether objects are born unmarked while a cycle marks, as in the thesis. Before the first cycle.
+pub fn set_born_unmarked(on: bool) {
+    BORN_UNMARKED.store(on, Ordering::Relaxed);
+}
+
+/// Whether objects of a kind are born marked while a cycle marks.
+#[inline]
+pub(crate) fn is_born_marked(kind: usize) -> bool {
+    // A snapshot has nobody else who looks at them.
+    let may = BORN_UNMARKED.load(Ordering::Relaxed) && wanted() != Way::Barrier(Algorithm::Snapshot);
+    !may || kind::uncollectable(kind)
 }
 
 /// Chooses the longest pause that is wanted.
@@ -227,9 +285,129 @@ fn attend_slow(coming: usize) {
     match phase() {
         IDLE if HEAP.since.load(Ordering::Relaxed) + coming >= START_AFTER.load(Ordering::Relaxed) => ask(),
         READY => _ = cycle::collect_due(),
+        MARKING if HEAP.since.load(Ordering::Relaxed) >= HELP_FROM.load(Ordering::Relaxed) => help(coming),
         _ => {}
     }
 }
+
+/// Who helps the marker thread, and what they bring back.
+struct Guests {
+    /// The marker thread marks, and takes what is brought back.
+    open: bool,
+    /// Who is inside, by number.
+    inside: [bool; GUESTS],
+    /// Entries that guests had not come to.
+    left: Vector<Entry>,
+    aside: Vector<Entry>,
+    tally: Tally,
+    overflowed: bool,
+    helps: u32,
+}
+
+struct GuardedGuests(UnsafeCell<Guests>);
+// SAFETY: used under `HELPING` only.
+unsafe impl Sync for GuardedGuests {}
+
+/// Guards the guests. Nothing is locked under it; who holds it defers stops, or is the marker thread.
+static HELPING: Lock = Lock::new();
+static GUESTS_STATE: GuardedGuests = GuardedGuests(UnsafeCell::new(Guests {
+    open: false,
+    inside: [false; GUESTS],
+    left: Vector::new(),
+    aside: Vector::new(),
+    tally: Tally { bytes: 0, objects: 0, stolen: 0 },
+    overflowed: false,
+    helps: 0,
+}));
+/// The barrier marked an object that nobody will scan by itself. Sync: anyone sets; read in the final stop.
+static HANDED_OVER_NESTED: AtomicBool = AtomicBool::new(false);
+/// Happens when a guest has left. Sync: its own.
+static LEFT: Bell = Bell::new();
+/// Bytes allocated since the last cycle from which on threads that allocate help. Sync: a statistic that decides when.
+static HELP_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Takes an object over that the barrier has marked, in a cycle. By a thread that defers stops; `nested` where it did so before,
+/// and may have interrupted its own use of the guests' lock.
+pub(crate) fn hand_over(bytes: usize, entry: Option<Entry>, nested: bool) {
+    if nested {
+        // It is found by a walk over everything that is marked.
+        HANDED_OVER_NESTED.store(true, Ordering::Relaxed);
+        return;
+    }
+    with_guests(|guests| {
+        guests.tally.bytes += bytes;
+        guests.tally.objects += 1;
+        guests.overflowed |= entry.is_some_and(|entry| guests.left.push(entry).is_err());
+    });
+}
+
+fn with_guests<R>(f: impl FnOnce(&mut Guests) -> R) -> R {
+    let _guard = HELPING.lock();
+    // SAFETY: the lock is held.
+    f(unsafe { &mut *GUESTS_STATE.0.get() })
+}
+
+/// Marks a part of what the marker thread has to do, on a thread that allocates: as much as its allocation asks for. The world
+/// does not stop meanwhile; what is left is brought back.
+fn help(coming: usize) {
+    /// What a refill takes, roughly.
+    const REFILL: usize = 16 << 10;
+    let _deferral = defer::enter();
+    let Some(number) = with_guests(|guests| {
+        let free = guests.inside.iter().position(|inside| !inside).filter(|_| guests.open)?;
+        guests.inside[free] = true;
+        guests.helps += 1;
+        Some(free)
+    }) else {
+        return;
+    };
+    let from = HELP_FROM.load(Ordering::Relaxed);
+    let quota = policy::help(
+        Bytes(coming.max(REFILL)),
+        Bytes(LIVE_BEFORE.load(Ordering::Relaxed)),
+        Bytes(HEAP.budget.load(Ordering::Relaxed).saturating_sub(from)),
+    );
+    let (old, new) = cycle::epochs();
+    let mut aside = Vector::new();
+    // SAFETY: the number is this thread's until it leaves, and the marker thread was created after `prepare_beside`.
+    let own = unsafe { CREW.guest(number) };
+    let mut marker = Marker::new(View::new(old, new), own);
+    marker.put_aside(&mut aside, BORN_UNMARKED.load(Ordering::Relaxed));
+    while marker.tally.bytes < quota.0 && !HURRY.load(Ordering::Relaxed) {
+        if !marker.steal_from(CREW.beside_list(), Form::Deque) {
+            break;
+        }
+        let mut batches = BATCHES;
+        marker.drain_until(
+            |_| {},
+            || {
+                batches -= 1;
+                batches == 0
+            },
+        );
+    }
+    let tally = marker.tally;
+    let mut lost = marker.take_overflow();
+    // SAFETY: as above; the marker is not used any more.
+    let own = unsafe { CREW.guest(number) };
+    with_guests(|guests| {
+        while let Some(entry) = own.stack.pop() {
+            lost |= guests.left.push(entry).is_err();
+        }
+        while let Some(entry) = aside.pop() {
+            lost |= guests.aside.push(entry).is_err();
+        }
+        guests.overflowed |= lost;
+        guests.tally.bytes += tally.bytes;
+        guests.tally.objects += tally.objects;
+        guests.inside[number] = false;
+    });
+    aside.clear();
+    LEFT.bump_and_wake(1);
+}
+
+/// Batches of entries that a guest scans before it looks whether that was enough.
+const BATCHES: u32 = 64;
 
 /// Begins a concurrent cycle, if one can begin here and now.
 pub fn ask() {
@@ -242,6 +420,10 @@ pub fn ask() {
         return;
     }
     if change(IDLE, ASKED) {
+        // From here on the budget is where the program overtakes the cycle, and what it was is where it begins to help.
+        let budget = HEAP.budget.load(Ordering::Relaxed);
+        HELP_FROM.store(budget, Ordering::Relaxed);
+        HEAP.budget.store(policy::overtaken_at(Bytes(budget)).0, Ordering::Relaxed);
         BELL.bump_and_wake(1);
     }
 }
@@ -355,8 +537,19 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) {
         marker.note_overflow();
     }
     let (_, new) = cycle::epochs();
-    let State { watch, watched, aside, figures, .. } = state;
-    match fetch(watch, watched, false, |low, high| dirty::push(marker, new, low, high)) {
+    let State { watch, way, watched, aside, figures, .. } = state;
+    let (handed, lost) = with_guests(|guests| {
+        while let Some(entry) = guests.left.pop() {
+            marker.push(entry);
+        }
+        (core::mem::take(&mut guests.tally), core::mem::take(&mut guests.overflowed))
+    });
+    marker.tally.bytes += handed.bytes;
+    marker.tally.objects += handed.objects;
+    if lost | HANDED_OVER_NESTED.swap(false, Ordering::Relaxed) {
+        marker.note_overflow();
+    }
+    match fetch(watch, *way, watched, false, |low, high| dirty::push(marker, new, low, high)) {
         Ok(pages) => figures.pages[1] += pages,
         // Nothing is known: everything that is marked is scanned again.
         Err(_) => marker.note_overflow(),
@@ -379,7 +572,8 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) {
 pub(crate) fn found_live(waste: Bytes) -> Tally {
     // SAFETY: the caller's claim.
     let state = unsafe { &*STATE.0.get() };
-    let born = HEAP.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start + waste.0);
+    let made = HEAP.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start + waste.0);
+    let born = if BORN_UNMARKED.load(Ordering::Relaxed) { 0 } else { made };
     Tally { bytes: state.tally.bytes + born, ..state.tally }
 }
 
@@ -389,6 +583,7 @@ pub(crate) fn finished(completed: bool) -> Figures {
     let state = unsafe { &mut *STATE.0.get() };
     let meanwhile = HEAP.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start);
     MEANWHILE.store(meanwhile, Ordering::Relaxed);
+    barrier::activate(None);
     WAS_HURRIED.store(state.figures.hurried, Ordering::Relaxed);
     let figures = state.figures;
     if completed {
@@ -496,7 +691,12 @@ fn watch_all() -> Result<(), WatchError> {
     end_watch();
     let state = own_state();
     let (low, high) = (HEAP.space.base(), HEAP.space.base() + HEAP.space.span());
-    let kind = Kind::ALL[WANTED.load(Ordering::Relaxed).saturating_sub(1) as usize];
+    state.way = wanted();
+    let Way::Watch(kind) = state.way else {
+        state.watch = None;
+        barrier::forget();
+        return Ok(());
+    };
     if state.watch.as_ref().is_none_or(|watch| watch.kind() != kind) {
         state.watch = None;
         set_neighbours(neighbours);
@@ -512,10 +712,14 @@ fn watch_all() -> Result<(), WatchError> {
 /// Calls `f` for every run of pages written since it was asked for the last time. Returns how many pages they were.
 fn fetch(
     watch: &mut Option<Watch>,
+    way: Way,
     watched: &mut usize,
     clean: bool,
     mut f: impl FnMut(usize, usize),
 ) -> Result<usize, WatchError> {
+    if let Way::Barrier(_) = way {
+        return Ok(barrier::fetch(clean, f).div_ceil(PAGE.0));
+    }
     let (low, high) = (HEAP.space.base(), HEAP.space.base() + HEAP.space.span());
     *watched = high.max(*watched);
     match watch {
@@ -532,13 +736,13 @@ fn begin() {
     // that is whole.
     let _inside = cycle::pass_gate();
     if cycle::is_disabled() {
-        _ = change(ASKED, IDLE);
+        give_way();
         return;
     }
     if let Err(e) = watch_all() {
         say!("cannot watch writes ({}: errno {}): cycles are not concurrent any more", e.call, e.errno);
         turn_off();
-        _ = change(ASKED, IDLE);
+        give_way();
         return;
     }
     HURRY.store(false, Ordering::Relaxed);
@@ -566,6 +770,13 @@ fn begin() {
     });
 }
 
+/// From `ASKED` to `IDLE`: there will be no cycle.
+fn give_way() {
+    if change(ASKED, IDLE) {
+        cycle::renew_budget();
+    }
+}
+
 /// The short stop at the beginning.
 fn start_in_stopped_world() {
     lock::acquire();
@@ -574,21 +785,39 @@ fn start_in_stopped_world() {
     registry.stop_world();
     refill::lock_all();
     large::LOCK.lock_raw();
+    let state = own_state();
+    if state.way == Way::Barrier(Algorithm::Snapshot) {
+        // What is not handed out yet must be born marked: nobody else looks at it.
+        // SAFETY: the world is stopped, and the locks are held.
+        unsafe { refill::retire_in_stopped_world() };
+    }
     let old = HEAP.epoch();
     let new = next_epoch(old);
     cycle::begin_epochs(old, new);
-    let state = own_state();
     state.tally = Tally::default();
     state.figures = Figures { start: begun, ..Figures::default() };
     state.since_at_start = HEAP.since.load(Ordering::Relaxed);
     LIVE_BEFORE.store(HEAP.live.load(Ordering::Relaxed), Ordering::Relaxed);
-    // From here on the budget is where the program overtakes the cycle.
-    HEAP.budget.store(policy::overtaken_at(Bytes(HEAP.budget.load(Ordering::Relaxed))).0, Ordering::Relaxed);
+    let way = state.way;
     with_marker(|marker| {
-        cycle::for_each_stack(|low, high| {
-            // SAFETY: a stopped thread's stack.
-            unsafe { marker.scan_now(low, high, Interior::Always) };
-        });
+        if let Way::Barrier(algorithm) = way {
+            barrier::activate(Some(algorithm));
+            if algorithm == Algorithm::Snapshot {
+                // The snapshot has all roots.
+                // SAFETY: the loader's list and the allocation lock are held, and the world stands still.
+                roots::for_each_range_of_cycle(|low, high| unsafe {
+                    marker.scan_now(low, high, Interior::AsConfigured);
+                });
+            }
+        }
+        // The last stop looks at the stacks in any case.
+        // SAFETY: the client set it to be called so.
+        if hooks::PLACES_STACKS.get().is_none_or(|places| unsafe { places() } == 0) {
+            cycle::for_each_stack(|low, high| {
+                // SAFETY: a stopped thread's stack.
+                unsafe { marker.scan_now(low, high, Interior::Always) };
+            });
+        }
         cycle::for_each_thread(|t| t.roots().into_iter().for_each(|word| marker.word(word, Interior::Always)));
         // SAFETY: the loader's list and the registry's lock are held, and the threads stand still.
         roots::for_each_thread_local(|low, high| unsafe { marker.scan_now(low, high, Interior::AsConfigured) });
@@ -615,7 +844,7 @@ fn with_marker_of<R>(aside: &mut Vector<Entry>, tally: &mut Tally, f: impl FnOnc
     let (old, new) = cycle::epochs();
     // SAFETY: the marker thread, one at a time; the thread was created after `prepare_beside`.
     let mut marker = Marker::new(View::new(old, new), unsafe { CREW.beside() });
-    marker.put_aside(aside);
+    marker.put_aside(aside, BORN_UNMARKED.load(Ordering::Relaxed));
     let result = f(&mut marker);
     marker.flush();
     tally.bytes += marker.tally.bytes;
@@ -629,9 +858,62 @@ fn with_marker<R>(f: impl FnOnce(&mut Marker<'_, View>) -> R) -> R {
     with_marker_of(aside, tally, f)
 }
 
-/// Marks until nothing is left or somebody hurries. Returns whether nothing is left.
+/// Marks until nothing is left or somebody hurries, and lets guests help meanwhile. Returns whether nothing is left.
+///
+/// | step | marker thread | guest |
+/// |---|---|---|
+/// | 1 | opens (under the lock) | enters, if it is open (under the lock) |
+/// | 2 | marks; shares its oldest entries | steals, and marks until it has done its part |
+/// | 3 | has nothing left: takes what was brought back | brings back what is left, and leaves (under the lock) |
+/// | 4 | nothing was brought, and nobody is inside: closes (under the lock) | |
+///
+/// An entry is always with the marker thread, in its list, with somebody inside, or among what was brought back; so when
+/// step 4 finds none of these under the lock, there is none.
 fn drain() -> bool {
-    with_marker(|marker| marker.drain_until(|_| {}, || HURRY.load(Ordering::Relaxed)))
+    with_guests(|guests| guests.open = true);
+    let list = CREW.beside_list();
+    let State { aside, tally, figures, .. } = own_state();
+    with_marker_of(aside, tally, |marker| {
+        marker.set_public(Some((list, Form::Deque)));
+        loop {
+            marker.drain_until(|_| {}, || HURRY.load(Ordering::Relaxed));
+            let hurries = HURRY.load(Ordering::Relaxed);
+            // Whoever hurries wants all of it on the private stack.
+            // SAFETY: the list is the marker thread's.
+            while unsafe { marker.take_back(list, Form::Deque) } && hurries {}
+            let seen = LEFT.current();
+            let (alone, finished) = with_guests(|guests| {
+                while let Some(entry) = guests.left.pop() {
+                    marker.push(entry);
+                }
+                let alone = guests.inside == [false; GUESTS];
+                let finished = hurries || marker.is_idle();
+                // Nobody enters any more once there is no time, or nothing to be done that is not inside.
+                guests.open &= !(hurries || (alone && finished));
+                (alone, finished)
+            });
+            match (finished, alone) {
+                (true, true) => break,
+                (true, false) => LEFT.wait(seen),
+                (false, _) => {}
+            }
+        }
+        marker.set_public(None);
+    });
+    with_guests(|guests| {
+        while let Some(entry) = guests.aside.pop() {
+            guests.overflowed |= aside.push(entry).is_err();
+        }
+        tally.bytes += core::mem::take(&mut guests.tally.bytes);
+        tally.objects += core::mem::take(&mut guests.tally.objects);
+        figures.helps += core::mem::take(&mut guests.helps);
+        if core::mem::take(&mut guests.overflowed) {
+            // SAFETY: the marker thread, whose marker is gone.
+            unsafe { CREW.beside() }.stack.note_overflow();
+        }
+    });
+    // SAFETY: as above.
+    unsafe { CREW.beside() }.stack.is_empty()
 }
 
 /// From `MARKING` to `READY`.
@@ -653,13 +935,13 @@ fn mark() {
 /// One round: asks for written pages, scans what is on them, and marks. Returns how many pages they were; `None` where
 /// that is not possible, or somebody hurries.
 fn clean() -> Option<usize> {
-    let State { watch, watched, aside, tally, figures, .. } = own_state();
-    if !watch.as_ref().is_some_and(Watch::cleans_while_running) || HURRY.load(Ordering::Relaxed) {
+    let State { watch, way, watched, aside, tally, figures, .. } = own_state();
+    if watch.as_ref().is_some_and(|watch| !watch.cleans_while_running()) || HURRY.load(Ordering::Relaxed) {
         return None;
     }
     let (_, new) = cycle::epochs();
     let found = with_marker_of(aside, tally, |marker| {
-        let found = fetch(watch, watched, true, |low, high| dirty::push(marker, new, low, high));
+        let found = fetch(watch, *way, watched, true, |low, high| dirty::push(marker, new, low, high));
         if found.is_err() {
             // Pages may be clean that nobody has scanned: everything that is marked is scanned again in the stop.
             marker.note_overflow();
@@ -688,8 +970,9 @@ fn ready() {
 pub(crate) unsafe fn after_fork_in_child() {
     EXISTS.store(false, Ordering::Relaxed);
     let state = own_state();
-    if state.watched != 0 {
-        let kind = Kind::ALL[WANTED.load(Ordering::Relaxed).saturating_sub(1) as usize];
+    if let Way::Watch(kind) = state.way
+        && state.watched != 0
+    {
         Watch::undo_in_child(kind, HEAP.space.base(), HEAP.space.base() + HEAP.space.span());
     }
     // The parent's thread may have been changing them: they are forgotten, not dropped.
@@ -700,7 +983,15 @@ pub(crate) unsafe fn after_fork_in_child() {
         state.watched = 0;
         BELL.reset_after_fork();
         MARKED.reset_after_fork();
+        LEFT.reset_after_fork();
+        HELPING.reset_after_fork();
+        let guests = &mut *GUESTS_STATE.0.get();
+        (guests.open, guests.inside) = (false, [false; GUESTS]);
+        barrier::activate(None);
+        core::ptr::write(&raw mut guests.left, Vector::new());
+        core::ptr::write(&raw mut guests.aside, Vector::new());
         CREW.beside().stack.clear();
+        (0..GUESTS).for_each(|number| CREW.guest(number).stack.clear());
     }
     enter(if matches!(phase(), IDLE | ASKED) { IDLE } else { ABANDONED });
 }

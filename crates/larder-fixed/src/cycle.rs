@@ -279,9 +279,9 @@ pub fn collect_and_unmap() -> bool {
     run(Request { cause: Cause::Explicit, stop: None, unmap: true })
 }
 
-/// A cycle that is given up when `stop` says so; false then.
-pub fn try_collect(stop: Option<StopFn>) -> bool {
-    run(Request { cause: Cause::Explicit, stop, unmap: false })
+/// A cycle that is given up when `stop` says so; false then. Otherwise it gives all free memory back where `unmap` says so.
+pub fn try_collect(stop: Option<StopFn>, unmap: bool) -> bool {
+    run(Request { cause: Cause::Explicit, stop, unmap })
 }
 
 /// No cycles until as many calls of [`enable`].
@@ -694,6 +694,7 @@ unsafe fn mark(own: &'static Thread, markers: usize, stage: &Stage<'_>, record: 
         record.cleaning_rounds = u64::from(figures.rounds);
         [record.pages_cleaned, record.pages_left] = figures.pages.map(|pages| pages as u64);
         record.hurried = u64::from(figures.hurried);
+        record.helps = u64::from(figures.helps);
     }
     true
 }
@@ -738,6 +739,13 @@ fn rescan_overflow(marker: &mut Marker<'_, View>, new: u8) {
 /// Pushes everything that is live by itself.
 fn push_roots(marker: &mut Marker<'_, View>, own: &'static Thread, record: &mut CycleRecord) {
     let mut bytes = roots::push_all_static(marker);
+    // Before the stacks: it may say where those of fibers begin on which threads run.
+    if let Some(f) = hooks::PUSH_OTHER_ROOTS.get() {
+        PUSHING.store(core::ptr::from_mut(marker).cast(), Ordering::Relaxed);
+        // SAFETY: the client set it to be called so.
+        unsafe { f() };
+        PUSHING.store(core::ptr::null_mut(), Ordering::Relaxed);
+    }
     for_each_stack(|low, high| {
         bytes += high - low;
         marker.push_range(low, high, Interior::Always);
@@ -747,12 +755,6 @@ fn push_roots(marker: &mut Marker<'_, View>, own: &'static Thread, record: &mut 
     // SAFETY: the world is stopped and the locks of the classes and of the large objects are held.
     unsafe { push_uncollectable(marker) };
     finalization::push_roots(|word| marker.word(word, Interior::Always));
-    if let Some(f) = hooks::PUSH_OTHER_ROOTS.get() {
-        PUSHING.store(core::ptr::from_mut(marker).cast(), Ordering::Relaxed);
-        // SAFETY: the client set it to be called so.
-        unsafe { f() };
-        PUSHING.store(core::ptr::null_mut(), Ordering::Relaxed);
-    }
     ROOTS.store(bytes, Ordering::Relaxed);
     record.roots = Bytes(bytes);
 }

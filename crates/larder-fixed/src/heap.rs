@@ -76,13 +76,8 @@ pub(crate) struct Heap {
     pub largest: AtomicUsize,
 }
 
-/// The last epoch before they start over at 1. The two values above mark cells on the lists of freed cells.
+/// The last epoch before they start over at 1. Records of blocks have a meaning for a value above.
 pub(crate) const LAST_EPOCH: u8 = 253;
-
-/// Mark byte of a cell on a list of freed cells, in an even or odd epoch.
-pub(crate) const fn freed_mark(epoch: u8) -> u8 {
-    254 + (epoch & 1)
-}
 
 /// The epoch after this one.
 pub(crate) const fn next_epoch(epoch: u8) -> u8 {

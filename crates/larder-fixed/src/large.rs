@@ -89,10 +89,7 @@ pub(crate) fn allocate(kind: usize, bytes: usize) -> *mut u8 {
     loop {
         let found = {
             let _deferral = defer::enter();
-            refill::take_shared_blocks(blocks).or_else(|| {
-                let run = HEAP.within_maximum(HEAP.pool.take_merging(&HEAP.space, blocks)?)?;
-                Some((run, run.zero))
-            })
+            refill::take_shared_blocks(blocks)
         };
         if let Some((run, zero)) = found {
             point(Point::LargeTaken);
@@ -134,8 +131,9 @@ fn publish(run: Run, kind: usize, size: usize) -> *mut u8 {
         tail.head.set(run.first as u32);
         tail.set_state(State::Tail);
     }
+    let ((old, new), born_marked) = (cycle::epochs(), concurrent::is_born_marked(kind));
     // SAFETY: the first mark byte of the block.
-    unsafe { b.mark(0) }.store(cycle::epochs().1, Ordering::Relaxed);
+    unsafe { b.mark(0) }.store(if born_marked { new } else { old }, Ordering::Relaxed);
     b.set_state(State::Large);
     HEAP.count_allocated(run.blocks.0 * BLOCK.0);
     ptr::with_exposed_provenance_mut(HEAP.space.address_of(run.first))

@@ -10,6 +10,7 @@
 
 pub mod ablation;
 pub mod allocate;
+pub mod barrier;
 pub mod concurrent;
 pub mod cycle;
 mod dirty;

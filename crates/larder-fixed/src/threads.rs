@@ -123,17 +123,16 @@ pub unsafe fn create(
     // SAFETY: the caller's promise; the record lives until the thread has ended and was joined.
     unsafe {
         let mut own = core::mem::zeroed();
+        // Into the caller's variable, which the thread may read as soon as it runs.
+        let handle = if handle.is_null() { &raw mut own } else { handle };
         let result =
-            libc::pthread_create(&mut own, attributes, thread_begins, core::ptr::from_ref(record).cast_mut().cast());
+            libc::pthread_create(handle, attributes, thread_begins, core::ptr::from_ref(record).cast_mut().cast());
         if result != 0 {
             REGISTRY.abandon(record);
             return result;
         }
-        if !handle.is_null() {
-            *handle = own;
-        }
         if !detached {
-            REGISTRY.note_handle(record, own as usize);
+            REGISTRY.note_handle(record, *handle as usize);
         }
     }
     0

@@ -2,7 +2,8 @@
 
 use core::ffi::{CStr, c_int};
 
-use larder_fixed::concurrent::{self, Refused};
+use larder_fixed::barrier::Algorithm;
+use larder_fixed::concurrent::{self, Refused, Way};
 use larder_sys::env::{is_set, var};
 use larder_sys::say;
 use larder_sys::watch::Kind;
@@ -20,8 +21,8 @@ const PROTECTS_NONE: c_int = 0;
 
 /// `LARDER_CONCURRENT=0` or `GC_DISABLE_INCREMENTAL`: the client's wish does not count.
 static FORBIDDEN: Int = Int::new(0);
-/// Which kind is used: its place in `Kind::ALL` and one.
-static KIND: Int = Int::new(0);
+/// Pages are protected by `mprotect`.
+static PROTECTS: Int = Int::new(0);
 /// A refusal was said.
 static SAID: Int = Int::new(0);
 
@@ -34,6 +35,11 @@ pub fn read_environment() {
         }
     } else {
         goal_is_set();
+    }
+    match var(c"LARDER_BORN").map(CStr::to_bytes) {
+        None | Some(b"marked") => {}
+        Some(b"unmarked") => concurrent::set_born_unmarked(true),
+        Some(_) => say!("LARDER_BORN is neither marked nor unmarked, and is ignored"),
     }
     let wish = var(c"LARDER_CONCURRENT").map(CStr::to_bytes);
     if is_set(c"GC_DISABLE_INCREMENTAL") || wish == Some(b"0") {
@@ -59,17 +65,19 @@ fn parse_time(text: &CStr) -> Option<Nanos> {
     number.checked_mul(unit).filter(|&ns| ns > 0).map(Nanos)
 }
 
-/// The kind that `LARDER_WATCH` names; the outer `None` where it turns watching off.
-fn wanted_kind() -> Option<Option<Kind>> {
+/// The way that `LARDER_WATCH` names; the outer `None` where it turns watching off.
+fn wanted_way() -> Option<Option<Way>> {
     match var(c"LARDER_WATCH").map(CStr::to_bytes) {
         None => Some(None),
         Some(b"none") => None,
+        Some(b"barrier") => Some(Some(Way::Barrier(Algorithm::IncrementalUpdate))),
+        Some(b"snapshot") => Some(Some(Way::Barrier(Algorithm::Snapshot))),
         Some(name) => {
             let kind = Kind::named(name);
             if kind.is_none() {
-                say!("LARDER_WATCH is none of uffd, soft-dirty, mprotect and none, and is ignored");
+                say!("LARDER_WATCH is none of uffd, soft-dirty, mprotect, barrier, snapshot and none, and is ignored");
             }
-            Some(kind)
+            Some(kind.map(Way::Watch))
         }
     }
 }
@@ -79,11 +87,11 @@ fn turn_on() -> bool {
     if concurrent::is_on() {
         return true;
     }
-    let refused = match wanted_kind() {
+    let refused = match wanted_way() {
         None => return false,
-        Some(kind) => match concurrent::turn_on(kind) {
-            Ok(kind) => {
-                KIND.set(1 + Kind::ALL.iter().position(|k| *k == kind).unwrap_or(0) as c_int);
+        Some(way) => match concurrent::turn_on(way) {
+            Ok(way) => {
+                PROTECTS.set(c_int::from(way == Way::Watch(Kind::Mprotect)));
                 return true;
             }
             Err(refused) => refused,
@@ -99,6 +107,7 @@ fn turn_on() -> bool {
                 "cycles stop the program: LARDER_WATCH asks for {}, which this machine does not offer; see larder doctor",
                 kind.name()
             ),
+            Refused::NoMemory => say!("cycles stop the program: there is no address space for the barrier's cards"),
         }
     }
     false
@@ -132,12 +141,7 @@ pub extern "C" fn GC_is_incremental_mode() -> c_int {
 /// for `mprotect`.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_incremental_protection_needs() -> c_int {
-    let kind = Kind::ALL.get(KIND.get() as usize - usize::from(KIND.is_set()));
-    if KIND.is_set() && kind == Some(&Kind::Mprotect) {
-        PROTECTS_POINTER_HEAP | PROTECTS_POINTER_FREE_HEAP
-    } else {
-        PROTECTS_NONE
-    }
+    if PROTECTS.is_set() { PROTECTS_POINTER_HEAP | PROTECTS_POINTER_FREE_HEAP } else { PROTECTS_NONE }
 }
 
 /// Begins a cycle that marks beside the program. Nothing, where cycles do not.

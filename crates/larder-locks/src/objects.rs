@@ -292,6 +292,10 @@ pub extern "C" fn at_exit() {
         waited += this.waited.load(Ordering::Relaxed);
         object = this.next;
     }
+    if mutexes == 0 {
+        // Not a word about programs that this one has started and that have none.
+        return;
+    }
     let name = choose().name.to_str().unwrap_or("?");
     // The process ends, and no lock of ours is held that its malloc may want.
     drop(store);

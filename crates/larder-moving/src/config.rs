@@ -25,7 +25,8 @@ pub struct Config {
     pub most_young: Bytes,
     /// The most that old objects, large ones included, may take.
     pub old: Bytes,
-    /// Collectors, the collecting thread included; 0: as many as the process may use CPUs.
+    /// Collectors, the collecting thread included. 0: at most as many as the process may use CPUs, fewer where there is
+    /// little to do.
     pub collectors: usize,
     /// Young collections that an object survives before it is old: 1 to 6.
     pub tenure: u8,

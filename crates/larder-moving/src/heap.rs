@@ -68,6 +68,8 @@ pub(crate) struct Own {
     pub done: Table<AtomicU32>,
     /// What the verifier needs, where it runs.
     pub verifier: Option<Verifier>,
+    /// Bytes that the last young collection copied or promoted, and that the last full one marked.
+    pub traced: [usize; 2],
     /// Blocks that the last young collection kept because of pins.
     pub kept: usize,
     /// When the last collection ended.
@@ -181,6 +183,7 @@ impl<H: Host> Heap<H> {
             obstacles: List::with_capacity(config.old.0 / crate::space::REGION + 1)?,
             done: Table::zeroed(stripes(space.old.end - space.old.start))?,
             verifier: if config.verify { Some(Verifier::new(&space)?) } else { None },
+            traced: [0; 2],
             kept: 0,
             last_end: larder_sys::clock::now(),
             young_size: config.young.0.next_multiple_of(2 * BLOCK),
@@ -261,6 +264,7 @@ impl<H: Host> Heap<H> {
         let thread = self.registry.join()?;
         thread.card_bias.set(self.space.card_bias());
         thread.barrier.set(self.config.barrier as u32);
+        thread.heap.set(core::ptr::from_ref(self).cast());
         if self.config.ambiguous_stacks {
             let Some((_, base)) = larder_sys::thread::stack_bounds() else {
                 self.registry.leave(thread, || ());
@@ -341,9 +345,7 @@ impl<H: Host> Heap<H> {
         if at != 0 {
             return Ok(at);
         }
-        let object = self.collect_for(thread, Want::Young(size)).ok_or(out)?;
-        self.space.fill(object.start..object.start + size, 0);
-        Ok(object.start)
+        Ok(self.collect_for(thread, Want::Young(size)).ok_or(out)?.start)
     }
 
     /// Allocates in the old generation.
@@ -408,7 +410,12 @@ impl<H: Host> Heap<H> {
     pub(crate) fn provide(&self, want: Want) -> Option<Range<usize>> {
         match want {
             Want::Nothing => Some(0..0),
-            Want::Young(size) => self.young.obtain(&self.space, size, size),
+            Want::Young(size) => {
+                let object = self.young.obtain(&self.space, size, size)?;
+                // At once: whoever walks over it finds objects of no size.
+                self.space.fill(object.clone(), 0);
+                Some(object)
+            }
             Want::Old(least, most) => self.old.obtain(least, most),
             Want::Large(bytes, old) => self.obtain_large(bytes, old).map(|at| at..at + bytes),
         }

@@ -78,6 +78,23 @@ impl<T: Copy> List<T> {
         unsafe { core::slice::from_raw_parts_mut(self.items, self.len) }
     }
 
+    /// Puts the values in order and keeps one of each.
+    pub fn sort_and_dedup(&mut self)
+    where
+        T: Ord,
+    {
+        self.as_mut_slice().sort_unstable();
+        let mut kept = 0;
+        for i in 0..self.len {
+            let values = self.as_mut_slice();
+            if kept == 0 || values[i] != values[kept - 1] {
+                values[kept] = values[i];
+                kept += 1;
+            }
+        }
+        self.truncate(kept);
+    }
+
     /// How many there are.
     #[inline(always)]
     pub fn len(&self) -> usize {
@@ -175,6 +192,9 @@ mod tests {
         }
         assert!(!list.try_push(9));
         assert_eq!((list.pop(), list.as_slice()), (Some(2), &[0, 1][..]));
+        assert!(list.try_push(0));
+        list.sort_and_dedup();
+        assert_eq!(list.as_slice(), [0, 1]);
         list.truncate(1);
         assert_eq!(list.len(), 1);
         list.clear();

@@ -31,6 +31,25 @@ impl<'h, H: Host> Mutator<'h, H> {
         Self { heap, thread, _stays: PhantomData }
     }
 
+    /// Gives the mutator up as its record's address; [`Mutator::from_raw`] brings it back. For doors whose callers are not
+    /// Rust.
+    pub fn into_raw(self) -> *const Thread {
+        core::mem::ManuallyDrop::new(self).thread
+    }
+
+    /// The mutator of a record, to be used or, by dropping it, to be detached.
+    ///
+    /// # Safety
+    /// The record came from [`Mutator::into_raw`] of a heap with this host, which still lives; the caller is its thread, and
+    /// drops at most one of these.
+    pub unsafe fn from_raw(thread: *const Thread) -> Self {
+        // SAFETY: the caller's promise; a record names the heap that it is attached to.
+        unsafe {
+            let thread = &*thread;
+            Self::new(&*thread.heap.get().cast::<Heap<H>>(), thread)
+        }
+    }
+
     /// The heap.
     pub fn heap(&self) -> &'h Heap<H> {
         self.heap

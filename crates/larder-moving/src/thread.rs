@@ -44,6 +44,8 @@ pub struct Thread {
     pub frames: Cell<*mut Frame>,
     /// The card of a slot is the byte at this address plus the slot's address divided by 512.
     pub card_bias: Cell<usize>,
+    /// The heap that it is attached to. Sync: set when it attaches.
+    pub(crate) heap: Cell<*const ()>,
     pub(crate) locals: UnsafeCell<List<usize>>,
     /// Its buffer in the old generation.
     pub(crate) old_at: Cell<usize>,
@@ -110,6 +112,7 @@ impl Registry {
             barrier: Cell::new(0),
             frames: Cell::new(ptr::null_mut()),
             card_bias: Cell::new(0),
+            heap: Cell::new(ptr::null()),
             locals: UnsafeCell::new(locals),
             old_at: Cell::new(0),
             old_end: Cell::new(0),

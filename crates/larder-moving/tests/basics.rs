@@ -230,3 +230,23 @@ fn compaction_closes_gaps() {
         assert_eq!(payload(get(vm.get(kept), i)).len(), i * 10 % 700);
     }
 }
+
+#[test]
+fn a_store_buffer_that_overflows_is_helped_out_by_cards() {
+    let heap = heap(Config { barrier: Barrier::StoreBuffer, old: Bytes(512 << 10), ..small() });
+    let vm = heap.attach().unwrap();
+    let old = vm.local(make_old(&vm, Kind::Strong, 500, 0).unwrap());
+    let young = vm.local(make(&vm, Kind::Strong, 0, 8).unwrap());
+    set_number(vm.get(young), 5);
+    // Many times what the list of a heap this small holds.
+    for i in 0..1_000_000 {
+        set(&vm, vm.get(old), i % 500, vm.get(young));
+    }
+    vm.set(young, 0);
+    for kind in [Collection::Young, Collection::Full, Collection::Young] {
+        vm.collect(kind);
+        for i in 0..500 {
+            assert_eq!(number(get(vm.get(old), i)), 5);
+        }
+    }
+}

@@ -49,6 +49,19 @@ pub fn overtaken_at(budget: Bytes) -> Bytes {
     Bytes(budget.0.saturating_add(budget.0 / 4))
 }
 
+/// What a thread that allocates is asked to mark, once the budget is used up and the cycle has not ended.
+///
+/// The thesis's rule (5.2) for what is left: `live` bytes are to be marked while the `room` between budget and the point of
+/// being overtaken is allocated, so each byte that is allocated pays for `live / room` marked ones. At least as much as was
+/// allocated, and at most [`MOST_HELP`]: nobody is kept longer than that takes.
+pub fn help(allocated: Bytes, live: Bytes, room: Bytes) -> Bytes {
+    let share = (live.0 as u128 * allocated.0 as u128 / room.0.max(1) as u128).min(MOST_HELP.0 as u128) as usize;
+    Bytes(share.max(allocated.0).min(MOST_HELP.0))
+}
+
+/// About half a millisecond of marking.
+const MOST_HELP: Bytes = Bytes(512 << 10);
+
 /// What is known after a round of cleaning.
 #[derive(Clone, Copy, Debug)]
 pub struct CleanFacts {
@@ -127,6 +140,22 @@ mod tests {
             assert!(start_after(facts).0 < budget && overtaken_at(Bytes(budget)).0 >= budget);
         }
         assert_eq!(overtaken_at(Bytes(usize::MAX)).0, usize::MAX);
+    }
+
+    #[test]
+    fn who_allocates_pays_for_what_is_left_to_be_marked() {
+        let table = [
+            // allocated KiB, live MiB, room MiB -> help KiB
+            (16, 100, 25, 64),
+            (16, 1, 25, 16),
+            (16, 0, 25, 16),
+            (16, 1000, 10, 512),
+            (16, 100, 0, 512),
+            (4096, 1, 1, 512),
+        ];
+        for (allocated, live, room, expected) in table {
+            assert_eq!(help(Bytes(allocated << 10), Bytes::mib(live), Bytes::mib(room)), Bytes(expected << 10));
+        }
     }
 
     #[test]

@@ -68,7 +68,7 @@ fn three_threads_once_each() {
 /// Four threads reach the chain of two that a holder takes over, and the list.
 #[test]
 fn four_threads_once_each() {
-    increments_are_not_lost(4, 1, 1);
+    increments_are_not_lost(4, 1, 2);
 }
 
 #[test]

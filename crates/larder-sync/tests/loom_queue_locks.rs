@@ -82,7 +82,7 @@ fn mcs() {
 
 #[test]
 fn mcs_that_evicts_whom_it_can() {
-    increments_are_not_lost::<RawQueueLock<Nobody>>(2, 1, 2);
+    increments_are_not_lost::<RawQueueLock<Nobody>>(2, 2, 2);
     increments_are_not_lost::<RawQueueLock<Nobody>>(3, 1, 2);
 }
 
@@ -95,7 +95,7 @@ fn reciprocating() {
 /// Four threads reach a group of two behind another.
 #[test]
 fn reciprocating_groups() {
-    increments_are_not_lost::<RawReciprocating>(4, 1, 1);
+    increments_are_not_lost::<RawReciprocating>(4, 1, 2);
 }
 
 #[test]

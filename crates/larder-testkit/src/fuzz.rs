@@ -11,6 +11,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
+use larder_fixed::concurrent::Way;
 use larder_fixed::finalization::{self, Order};
 use larder_fixed::options::{Form, Options};
 use larder_fixed::{allocate, allocate_aligned, allocate_many, concurrent, cycle, free, init, kind, object};
@@ -85,7 +86,7 @@ pub fn prepare(plan: &Plan) {
     let known = !plan.finalizers && plan.beside.is_none();
     verifier::watch(if known { Rules::EXACT } else { Rules::WITH_FINALIZERS });
     if let Some(kind) = plan.beside {
-        assert_eq!(concurrent::turn_on(Some(kind)), Ok(kind));
+        assert_eq!(concurrent::turn_on(Some(Way::Watch(kind))), Ok(Way::Watch(kind)));
     }
 }
 
@@ -684,7 +685,7 @@ impl Fuzzer {
                     1
                 }
                 // Given up: nothing is freed and nothing is lost.
-                assert!(!cycle::try_collect(Some(at_once)));
+                assert!(!cycle::try_collect(Some(at_once), false));
             }
             7 => {
                 cycle::disable();

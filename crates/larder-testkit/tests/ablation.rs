@@ -139,3 +139,25 @@ fn a_name_that_is_none_is_refused() {
         init(&Options::default());
     });
 }
+
+#[test]
+fn the_side_tables_are_spread_over_the_nodes() {
+    let name = "the_side_tables_are_spread_over_the_nodes";
+    for environment in [&[][..], &[("LARDER_ABLATE", "bmb")]] {
+        in_child(name, environment, || {
+            init(&Options::default());
+            // A kernel without nodes has no such file, and a sandbox may forbid the policy.
+            let Ok(maps) = std::fs::read_to_string("/proc/self/numa_maps") else { return };
+            let spread = maps.lines().filter(|line| line.contains(" interleave:")).count();
+            let without = ablation::get().leaves_out(Optimization::Bmb);
+            assert!(if without { spread == 0 } else { spread >= 1 || !may_interleave() }, "{maps}");
+        });
+    }
+}
+
+/// Whether the kernel lets this process interleave anything.
+fn may_interleave() -> bool {
+    let at = larder_sys::memory::map_lazy(Bytes::mib(1)).unwrap().as_ptr();
+    // SAFETY: the mapping is this function's own.
+    unsafe { larder_sys::numa::interleave(at, Bytes::mib(1)) }
+}

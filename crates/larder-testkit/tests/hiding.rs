@@ -7,6 +7,8 @@
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use larder_fixed::barrier::{self, Algorithm};
+use larder_fixed::concurrent::Way as How;
 use larder_fixed::options::Options;
 use larder_fixed::{allocate, concurrent, cycle, init, kind};
 use larder_sys::watch::Kind;
@@ -30,24 +32,33 @@ struct Mutator {
     at: [(usize, usize); OBJECTS],
     used: [[bool; WORDS]; PLACES],
     pipe: [i32; 2],
+    /// How it stores pointers.
+    store: unsafe fn(*mut usize, usize),
 }
 
 impl Mutator {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, how: How) -> Self {
+        let store = if matches!(how, How::Barrier(_)) { barrier::store } else { plain_store };
         // SAFETY: the anchor is kept by this struct, which lies on the stack; the places by the anchor.
         unsafe {
             let anchor = allocate(kind::NORMAL, PLACES * 8).cast::<*mut usize>();
             for place in 0..PLACES {
-                anchor.add(place).write_volatile(allocate(kind::NORMAL, WORDS * 8).cast());
+                store(anchor.add(place).cast(), allocate(kind::NORMAL, WORDS * 8).expose_provenance());
             }
             let mut pipe = [0; 2];
             assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
-            let mut m =
-                Self { random: Random::new(seed), anchor, at: [(0, 0); OBJECTS], used: [[false; WORDS]; PLACES], pipe };
+            let mut m = Self {
+                random: Random::new(seed),
+                anchor,
+                at: [(0, 0); OBJECTS],
+                used: [[false; WORDS]; PLACES],
+                pipe,
+                store,
+            };
             for object in 0..OBJECTS {
                 let to = m.free_word();
                 m.at[object] = to;
-                m.word(to).write_volatile(object_of(object as u64, BYTES).expose_provenance());
+                store(m.word(to), object_of(object as u64, BYTES).expose_provenance());
             }
             m
         }
@@ -82,44 +93,51 @@ impl Mutator {
             match way {
                 Way::Register => {
                     let value = source.read_volatile();
-                    source.write_volatile(0);
+                    (self.store)(source, 0);
                     self.dawdle();
-                    target.write_volatile(value);
+                    (self.store)(target, value);
                     core::hint::black_box(value);
                 }
                 Way::OtherStack => {
                     HANDED.store(source.read_volatile(), Ordering::Release);
-                    source.write_volatile(0);
+                    (self.store)(source, 0);
                     crowd::wait_until(|| HANDED.load(Ordering::Acquire) == 0);
                     self.dawdle();
                     BACK.store(true, Ordering::Release);
                     crowd::wait_until(|| HANDED.load(Ordering::Acquire) != 0);
-                    target.write_volatile(HANDED.load(Ordering::Acquire));
+                    (self.store)(target, HANDED.load(Ordering::Acquire));
                     BACK.store(false, Ordering::Release);
                     HANDED.store(0, Ordering::Release);
                     crowd::wait_until(|| TAKEN.load(Ordering::Acquire) == 0);
                 }
                 Way::Move => {
                     ptr::copy(source, target, 1);
+                    barrier::written(target.addr());
                     self.dawdle();
-                    source.write_volatile(0);
+                    (self.store)(source, 0);
                 }
                 Way::SystemCall => {
                     let kept = source.read_volatile();
                     assert_eq!(libc::write(self.pipe[1], source.cast(), 8), 8);
-                    source.write_volatile(0);
+                    (self.store)(source, 0);
                     self.dawdle();
                     assert_eq!(libc::read(self.pipe[0], target.cast(), 8), 8);
+                    barrier::written(target.addr());
                     core::hint::black_box(kept);
                 }
                 Way::NewObject => {
                     // Into an object that is born in the cycle, and from there.
                     let fresh = allocate(kind::NORMAL, 64).cast::<usize>();
-                    fresh.write_volatile(source.read_volatile());
-                    source.write_volatile(0);
+                    (self.store)(fresh, source.read_volatile());
+                    (self.store)(source, 0);
                     self.dawdle();
-                    target.write_volatile(fresh.read_volatile());
+                    (self.store)(target, fresh.read_volatile());
                     core::hint::black_box(fresh);
+                }
+                Way::Renew => {
+                    // Another object in its place, which nothing else has ever referred to.
+                    (self.store)(target, object_of(object as u64, BYTES).expose_provenance());
+                    (self.store)(source, 0);
                 }
                 Way::Exchange => {
                     let cell = &*target.cast::<AtomicUsize>();
@@ -154,12 +172,23 @@ enum Way {
     Move,
     SystemCall,
     NewObject,
+    Renew,
     Exchange,
 }
 
-const ALL: [Way; 6] = [Way::Register, Way::OtherStack, Way::Move, Way::SystemCall, Way::NewObject, Way::Exchange];
+const ALL: [Way; 7] =
+    [Way::Register, Way::OtherStack, Way::Move, Way::SystemCall, Way::NewObject, Way::Renew, Way::Exchange];
 /// Without system calls that write into watched memory: `mprotect` makes them fail.
-const WITHOUT_CALLS: [Way; 5] = [Way::Register, Way::OtherStack, Way::Move, Way::NewObject, Way::Exchange];
+const WITHOUT_CALLS: [Way; 6] = [Way::Register, Way::OtherStack, Way::Move, Way::NewObject, Way::Renew, Way::Exchange];
+
+/// A store without a barrier.
+unsafe fn plain_store(place: *mut usize, value: usize) {
+    // SAFETY: the caller's word.
+    unsafe { place.write_volatile(value) };
+}
+
+/// Without what the barrier does not see.
+const BY_BARRIER: [Way; 6] = [Way::Register, Way::OtherStack, Way::Move, Way::SystemCall, Way::NewObject, Way::Renew];
 
 /// A pointer that is handed to the other thread, or back. A static is a root, but only for the moment of the hand-over.
 static HANDED: AtomicUsize = AtomicUsize::new(0);
@@ -190,13 +219,13 @@ fn keeper() {
     }
 }
 
-fn hide(kind: Kind, ways: &'static [Way], steps: usize) {
+fn hide(how: How, ways: &'static [Way], steps: usize) {
     init(&Options { collect_every: Some(3), ..Options::default() });
     verifier::watch(Rules::WITH_FINALIZERS);
-    assert_eq!(concurrent::turn_on(Some(kind)), Ok(kind));
+    assert_eq!(concurrent::turn_on(Some(how)), Ok(how));
     let keeper = crowd::spawn(keeper);
     let mutator = crowd::spawn(move || {
-        let mut mutator = Mutator::new(5);
+        let mut mutator = Mutator::new(5, how);
         for _ in 0..steps {
             mutator.step(ways);
         }
@@ -215,7 +244,7 @@ fn hide(kind: Kind, ways: &'static [Way], steps: usize) {
 #[test]
 fn nothing_hides_from_uffd() {
     if Kind::Uffd.is_offered() {
-        in_child("nothing_hides_from_uffd", &[], || hide(Kind::Uffd, &ALL, 4000));
+        in_child("nothing_hides_from_uffd", &[], || hide(How::Watch(Kind::Uffd), &ALL, 4000));
     } else {
         eprintln!("SKIPPED: this machine does not offer uffd");
     }
@@ -223,25 +252,39 @@ fn nothing_hides_from_uffd() {
 
 #[test]
 fn nothing_hides_from_mprotect() {
-    in_child("nothing_hides_from_mprotect", &[], || hide(Kind::Mprotect, &WITHOUT_CALLS, 3000));
+    in_child("nothing_hides_from_mprotect", &[], || hide(How::Watch(Kind::Mprotect), &WITHOUT_CALLS, 3000));
 }
 
 #[test]
 fn nothing_hides_from_soft_dirty() {
     if Kind::SoftDirty.is_offered() {
-        in_child("nothing_hides_from_soft_dirty", &[], || hide(Kind::SoftDirty, &ALL, 4000));
+        in_child("nothing_hides_from_soft_dirty", &[], || hide(How::Watch(Kind::SoftDirty), &ALL, 4000));
     } else {
         eprintln!("SKIPPED: this machine does not offer soft-dirty");
     }
 }
 
+#[test]
+fn nothing_hides_from_a_barrier_that_updates() {
+    in_child("nothing_hides_from_a_barrier_that_updates", &[], || {
+        hide(How::Barrier(Algorithm::IncrementalUpdate), &BY_BARRIER, 4000);
+    });
+}
+
+#[test]
+fn nothing_hides_from_a_barrier_that_keeps_the_snapshot() {
+    in_child("nothing_hides_from_a_barrier_that_keeps_the_snapshot", &[], || {
+        hide(How::Barrier(Algorithm::Snapshot), &BY_BARRIER, 4000);
+    });
+}
+
 /// A fork at every point of a cycle: the child goes on with the heap, collects, and finds everything; so does the parent.
-fn forks(kind: Kind) {
+fn forks(how: How) {
     init(&Options { collect_every: Some(7), ..Options::default() });
     verifier::watch(Rules::WITH_FINALIZERS);
-    assert_eq!(concurrent::turn_on(Some(kind)), Ok(kind));
+    assert_eq!(concurrent::turn_on(Some(how)), Ok(how));
     let mut under_way = 0;
-    let mut mutator = Mutator::new(9);
+    let mut mutator = Mutator::new(9, how);
     for round in 0..60 {
         for _ in 0..20 {
             mutator.step(&[Way::Register, Way::Move, Way::NewObject, Way::Exchange]);
@@ -271,11 +314,11 @@ fn forks(kind: Kind) {
 #[test]
 fn a_fork_in_the_middle_of_a_cycle_harms_neither_uffd() {
     if Kind::Uffd.is_offered() {
-        in_child("a_fork_in_the_middle_of_a_cycle_harms_neither_uffd", &[], || forks(Kind::Uffd));
+        in_child("a_fork_in_the_middle_of_a_cycle_harms_neither_uffd", &[], || forks(How::Watch(Kind::Uffd)));
     }
 }
 
 #[test]
 fn a_fork_in_the_middle_of_a_cycle_harms_neither_mprotect() {
-    in_child("a_fork_in_the_middle_of_a_cycle_harms_neither_mprotect", &[], || forks(Kind::Mprotect));
+    in_child("a_fork_in_the_middle_of_a_cycle_harms_neither_mprotect", &[], || forks(How::Watch(Kind::Mprotect)));
 }

@@ -283,6 +283,8 @@ pub struct Marker<'a, H: Objects> {
     pub tally: Tally,
     /// Where entries go that are not to be scanned beside the program; `None` in a stopped world. See [`Marker::put_aside`].
     aside: Option<&'a mut Vector<Entry>>,
+    /// Every descriptor that is found through the object is put aside.
+    found_aside: bool,
 }
 
 impl<'a, H: Objects> Marker<'a, H> {
@@ -298,6 +300,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             empty_at: 0,
             tally: Tally::default(),
             aside: None,
+            found_aside: false,
         }
     }
 
@@ -316,8 +319,10 @@ impl<'a, H: Objects> Marker<'a, H> {
     /// pointers into memory that another thread frees; a type that is read too early may be anything.
     ///
     /// One in the object behind its first word is looked up: it is written once, when the object is made, and is zero before.
-    pub fn put_aside(&mut self, aside: &'a mut Vector<Entry>) {
+    /// Unless `made_meanwhile`, that objects are found before they are made.
+    pub fn put_aside(&mut self, aside: &'a mut Vector<Entry>, made_meanwhile: bool) {
         self.aside = Some(aside);
+        self.found_aside = made_meanwhile;
     }
 
     /// Takes an entry aside if that is wanted; says whether it was.
@@ -403,9 +408,14 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.lower(hot);
     }
 
+    /// Whether its private part is empty. What is in its queue does not count.
+    pub fn is_idle(&self) -> bool {
+        self.own.stack.is_empty()
+    }
+
     /// Remembers that something marked was not scanned: the heap is walked for it.
     pub fn note_overflow(&mut self) {
-        self.own.stack.overflowed = true;
+        self.own.stack.note_overflow();
     }
 
     /// Marks what is still in the queue.
@@ -522,7 +532,9 @@ impl<'a, H: Objects> Marker<'a, H> {
             }
             let mut found = 0;
             let mut interior = Interior::AsConfigured;
-            for _ in 0..BATCH {
+            let mut left = BATCH;
+            while left > 0 {
+                left -= 1;
                 let Some(entry) = hot.stack.pop() else { break };
                 // The length in words, and above it the tag.
                 let rotated = entry.descriptor.rotate_right(3);
@@ -532,6 +544,11 @@ impl<'a, H: Objects> Marker<'a, H> {
                     // SAFETY: there is room for a piece behind what was found.
                     unsafe { self.prepare::<QUEUED>(entry, out.add(found), &mut announce) };
                     hot = self.lift();
+                    if self.is_wanting() {
+                        // What this object's beginning refers to comes before its other pieces, which then pile up and can be shared:
+                        // a list of arrays would otherwise be marked by one.
+                        left = 1;
+                    }
                     continue;
                 }
                 if rotated != length {
@@ -588,6 +605,11 @@ impl<'a, H: Objects> Marker<'a, H> {
         }
     }
 
+    /// Whether there are others, and nothing that they could take.
+    fn is_wanting(&self) -> bool {
+        self.public.is_some_and(|(public, form)| public.is_empty(form))
+    }
+
     fn share(&mut self, announce: &mut impl FnMut(usize)) {
         let Some((public, form)) = self.public else { return };
         if public.is_empty(form) {
@@ -626,7 +648,8 @@ impl<'a, H: Objects> Marker<'a, H> {
                 }
             }
             _ => {
-                if entry.descriptor as isize <= descriptor::PER_OBJECT as isize && self.is_put_aside(entry) {
+                let early = self.found_aside || entry.descriptor as isize <= descriptor::PER_OBJECT as isize;
+                if early && self.is_put_aside(entry) {
                     return;
                 }
                 // SAFETY: only objects get here, and their kind says where the descriptor is.
@@ -706,14 +729,17 @@ impl<'a, H: Objects> Marker<'a, H> {
         }
     }
 
-    /// Takes something public back; false where there is nothing. Its private part is empty.
-    pub(crate) fn take_back(&mut self, public: &Public, form: public::Form) -> bool {
-        // SAFETY: the crew passes this marker's own.
+    /// Takes something public back; false where there is nothing. In the watermark's form its private part is empty.
+    ///
+    /// # Safety
+    /// The public part is this marker's own.
+    pub unsafe fn take_back(&mut self, public: &Public, form: public::Form) -> bool {
+        // SAFETY: the caller's promise.
         unsafe { public.take_back(form, &mut self.own.stack) }
     }
 
     /// Steals from another's public part; false where there is nothing.
-    pub(crate) fn steal_from(&mut self, victim: &Public, form: public::Form) -> bool {
+    pub fn steal_from(&mut self, victim: &Public, form: public::Form) -> bool {
         let got = victim.steal(form, &mut self.own.stack);
         self.tally.stolen += got;
         got > 0
@@ -733,7 +759,7 @@ impl<'a, H: Objects> Marker<'a, H> {
 
     /// Gives the marker a public part for the next round, or takes it away: outside of a round nobody would take what it
     /// shares.
-    pub(crate) fn set_public(&mut self, public: Option<(&'a Public, public::Form)>) {
+    pub fn set_public(&mut self, public: Option<(&'a Public, public::Form)>) {
         self.public = public;
     }
 

@@ -38,7 +38,7 @@ pub fn curves(study: &Value) -> String {
         let position = points.iter().position(|&point| point == x).unwrap_or(0) as f64;
         LEFT + 20.0 + position * (right - LEFT - 40.0) / (points.len().max(2) - 1) as f64
     };
-    let up = |rate: f64| base - (rate.max(lowest).log10() - bottom) / (top - bottom) * (base - TOP);
+    let up = |rate: f64| base - (rate.log10().max(bottom) - bottom) / (top - bottom) * (base - TOP);
 
     let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">");
     // Writing to a string does not fail.

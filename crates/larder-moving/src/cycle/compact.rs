@@ -139,7 +139,7 @@ impl<H: Host> Cycle<'_, H> {
         let old_stripes = (extent.end - extent.start).div_ceil(STRIPE);
         let young = heap.young.blocks();
         // Stripes of old objects, then young spans, then all large objects in one piece.
-        heap.gang.run_pieces(heap.gang.most(), old_stripes + young + 1, &|me, piece| {
+        heap.gang.run_pieces(self.collectors(self.own.traced[1]), old_stripes + young + 1, &|me, piece| {
             // SAFETY: collector `me` alone, in a phase.
             let worker = unsafe { (*heap.workers[me].get()).as_mut() }.expect("as many workers as collectors");
             let mut adjuster = Adjuster { heap, worker, shift: 0 };
@@ -166,12 +166,7 @@ impl<H: Host> Cycle<'_, H> {
         });
         // SAFETY: the world is stopped.
         let remembered = unsafe { &mut *heap.remembered.get() };
-        self.each_worker(|worker| {
-            for &slot in worker.remembered.as_slice() {
-                remembered.push(slot);
-            }
-            worker.remembered.clear();
-        });
+        self.each_worker(|worker| heap.take_remembered(remembered, worker));
     }
 
     /// Moves what is to be moved, sets start bits for the new places, and forgets marks.
@@ -185,7 +180,7 @@ impl<H: Host> Cycle<'_, H> {
         }
         let order = Order { done, changed: Event::new() };
         let moved = AtomicUsize::new(0);
-        heap.gang.run_pieces(heap.gang.most(), stripes, &|_, stripe| {
+        heap.gang.run_pieces(self.collectors(self.own.traced[1]), stripes, &|_, stripe| {
             moved.fetch_add(heap.move_stripe(extent.clone(), stripe, &order), Ordering::Relaxed);
             order.set(stripe);
         });

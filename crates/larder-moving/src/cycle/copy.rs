@@ -115,11 +115,9 @@ impl<H: Host> Cycle<'_, H> {
         self.own.cards = cards;
 
         remembered.clear();
+        let mut moved = 0;
         self.each_worker(|worker| {
-            for &slot in worker.remembered.as_slice() {
-                remembered.push(slot);
-            }
-            worker.remembered.clear();
+            heap.take_remembered(remembered, worker);
             for survivors in &mut worker.survivors {
                 if survivors.end != 0 {
                     heap.young.close_block(survivors.start, survivors.end);
@@ -130,7 +128,9 @@ impl<H: Host> Cycle<'_, H> {
             Counters::add(&heap.counters.copied_bytes, tally.copied);
             Counters::add(&heap.counters.promoted_bytes, tally.promoted);
             Counters::add(&heap.counters.moved_objects, tally.objects);
+            moved += tally.copied + tally.promoted;
         });
+        self.own.traced[0] = moved;
         for span in heap.young.spans(KEPT) {
             self.sweep_span(heap.young.extent(span));
         }
@@ -152,7 +152,7 @@ impl<H: Host> Cycle<'_, H> {
     /// Copies until nobody finds anything.
     fn trace_copies(&mut self, shared: &Shared<'_>) {
         let heap = self.heap;
-        heap.gang.trace(heap.gang.most(), &|me, tracing| {
+        heap.gang.trace(self.collectors(self.own.traced[0]), &|me, tracing| {
             // SAFETY: collector `me` alone, in a phase.
             let worker = unsafe { (*heap.workers[me].get()).as_mut() }.expect("as many workers as collectors");
             tracing.work(&mut Copier { heap, worker, shared }, Copier::take_shared);
@@ -185,6 +185,19 @@ impl<H: Host> Heap<H> {
         }
         let dead = self.space.is_large(at) && !self.large.is_old(at) && !self.large.is_marked(at);
         (!dead).then_some(at)
+    }
+
+    /// Adds what a collector has remembered to the heap's list.
+    pub(super) fn take_remembered(&self, list: &mut List<usize>, worker: &mut Worker) {
+        // A slot that was stored to often is there as often.
+        worker.remembered.sort_and_dedup();
+        for &slot in worker.remembered.as_slice() {
+            // Cards help a list out that is full.
+            if !list.try_push(slot) {
+                self.space.dirty(slot);
+            }
+        }
+        worker.remembered.clear();
     }
 
     /// A slot of an old or large object refers to a young one: the next young collection has to look at it.

@@ -55,10 +55,13 @@ impl<H: Host> Cycle<'_, H> {
             },
         );
         self.clear_weak(|at| heap.marked_now(at));
+        let mut marked = 0;
         self.each_worker(|worker| {
             let tally = core::mem::take(&mut worker.tally);
             Counters::add(&heap.counters.marked_bytes, tally.marked);
+            marked += tally.marked;
         });
+        self.own.traced[1] = marked;
     }
 
     fn marker(&mut self, f: impl FnOnce(&mut Marker<'_, H>)) {
@@ -69,7 +72,7 @@ impl<H: Host> Cycle<'_, H> {
 
     fn trace_marks(&mut self) {
         let heap = self.heap;
-        heap.gang.trace(heap.gang.most(), &|me, tracing| {
+        heap.gang.trace(self.collectors(self.own.traced[1]), &|me, tracing| {
             // SAFETY: collector `me` alone, in a phase.
             let worker = unsafe { (*heap.workers[me].get()).as_mut() }.expect("as many workers as collectors");
             tracing.work(&mut Marker { heap, worker }, |_| ());

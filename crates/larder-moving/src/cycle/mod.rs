@@ -15,6 +15,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use larder_lab::ChunkSource;
+use larder_policy::crew::{CrewFacts, markers};
 use larder_policy::generations::{OldFacts, SizeFacts, YoungFacts, full_is_due, young_limit, young_size};
 use larder_sys::{clock, thread as system_thread};
 use larder_units::Bytes;
@@ -161,6 +162,16 @@ impl<H: Host> Cycle<'_, H> {
         counters.pause_ns.fetch_add(pause, Ordering::Relaxed);
         counters.longest_pause_ns.fetch_max(pause, Ordering::Relaxed);
         provided
+    }
+
+    /// How many collectors a phase is worth: as many as were asked for, or what policy says of the bytes that the phase had to
+    /// do last time. A small young generation is collected by one.
+    fn collectors(&self, traced: usize) -> usize {
+        let most = self.heap.gang.most();
+        match self.heap.config.collectors {
+            0 => markers(CrewFacts { usable_cpus: most, asked: None, traced: Bytes(traced) }),
+            _ => most,
+        }
     }
 
     /// Lets mutators use as much of the young generation as policy says.
