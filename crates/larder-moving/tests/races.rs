@@ -72,3 +72,43 @@ fn what_is_moved_over_was_moved_away_before() {
     }
     assert!(heap.stats().compacted_bytes > 20 << 20, "{:?}", heap.stats());
 }
+
+#[test]
+fn what_a_collection_provides_is_not_collected_by_the_next() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    const THREADS: usize = 12;
+    // So little room, and objects so long, that nearly every allocation collects, and gets its memory from that collection;
+    // and others that collect all the time.
+    let young = Bytes(256 << 10);
+    let buffers = buffers(larder_lab::Lowest::Threads, 4);
+    let heap = heap(Config { young, most_young: young, buffers, collectors: 1, verify: false, ..small() });
+    let running = AtomicUsize::new(THREADS);
+    std::thread::scope(|scope| {
+        for seed in 0..THREADS as u64 {
+            let (heap, running) = (&heap, &running);
+            scope.spawn(move || {
+                let vm = heap.attach().unwrap();
+                let last = vm.local(0);
+                for n in 0..600 {
+                    let object = make(&vm, Kind::Strong, 1, 7000).unwrap();
+                    assert!(payload(object).iter().all(|&byte| byte == 0), "memory that somebody else has");
+                    payload(object).fill(seed as u8 + 1);
+                    let before = vm.get(last);
+                    if n > 0 {
+                        assert!(payload(before).iter().all(|&byte| byte == seed as u8 + 1));
+                    }
+                    vm.set(last, object);
+                }
+                running.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let vm = heap.attach().unwrap();
+                while running.load(Ordering::Relaxed) > 0 {
+                    vm.collect(Collection::Young);
+                }
+            });
+        }
+    });
+}
