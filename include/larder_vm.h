@@ -188,7 +188,8 @@ static inline void *larder_vm_allocate(larder_vm_thread *thread, size_t size)
 /* The same in the old generation, for what is known to live long. Safepoint. */
 void *larder_vm_allocate_old(larder_vm_thread *, size_t size);
 
-/* What must follow a store of a reference into an object, unless the object was allocated since the thread's last safepoint. */
+/* What must follow a store of a reference into an object, unless larder_vm_allocate returned that since the thread's last
+ * safepoint. (Not larder_vm_allocate_old: such an object is old at once.) */
 static inline void larder_vm_barrier(larder_vm_thread *thread, uintptr_t *slot, uintptr_t value)
 {
     volatile uint8_t *card = (volatile uint8_t *)(thread->card_bias + ((uintptr_t)slot >> 9));

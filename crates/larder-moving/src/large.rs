@@ -5,7 +5,7 @@
 
 use core::cell::UnsafeCell;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 use larder_sync::lock::Lock;
 use larder_sys::memory::ReserveError;
@@ -40,6 +40,8 @@ pub(crate) struct Large {
     taking: UnsafeCell<Taking>,
     /// Of each page of an object: its number and one. Sync: `lock`; read without it for addresses of live objects.
     owners: Table<AtomicU32>,
+    /// One past the last address that ever was an object's. Sync: raised under `lock`; read in a stopped world.
+    highest: AtomicUsize,
     /// Sync: set under `lock`; marks in a stopped world, by read-modify-writes.
     flags: Table<AtomicU8>,
     /// Address and size by number, for readers without the lock. Sync: as `owners`.
@@ -48,8 +50,8 @@ pub(crate) struct Large {
 
 #[derive(Default)]
 struct Extent {
-    at: core::sync::atomic::AtomicUsize,
-    bytes: core::sync::atomic::AtomicUsize,
+    at: AtomicUsize,
+    bytes: AtomicUsize,
 }
 
 // SAFETY: two integers.
@@ -65,13 +67,14 @@ impl Large {
         // A large object has at least two pages.
         let most = pages / 2 + 1;
         Ok(Self {
-            range,
             lock: Lock::new(),
             taking: UnsafeCell::new(Taking {
                 places: List::with_capacity(most)?,
                 free: List::with_capacity(most)?,
                 rover: 0,
             }),
+            highest: AtomicUsize::new(range.start),
+            range,
             owners: Table::zeroed(pages)?,
             flags: Table::zeroed(most)?,
             extents: Table::zeroed(most)?,
@@ -82,6 +85,11 @@ impl Large {
         let _guard = self.lock.lock();
         // SAFETY: the lock is held.
         f(unsafe { &mut *self.taking.get() })
+    }
+
+    /// Where objects are or were.
+    pub fn extent(&self) -> Range<usize> {
+        self.range.start..self.highest.load(Ordering::Relaxed)
     }
 
     /// Bytes that an object of `bytes` takes.
@@ -114,6 +122,7 @@ impl Large {
             }
             self.flags[number as usize].store(if old { USED | OLD } else { USED }, Ordering::Relaxed);
             taking.rover = first + wanted;
+            self.highest.fetch_max(at + wanted * LARGE_PAGE, Ordering::Relaxed);
             Some(at)
         })
     }

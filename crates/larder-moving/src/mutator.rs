@@ -79,8 +79,9 @@ impl<'h, H: Host> Mutator<'h, H> {
         Ok(self.heap.space.pointer(self.heap.allocate_old(self.thread, bytes)?))
     }
 
-    /// Stores a reference into an object's slot. Every store of a reference after the object's first safepoint goes through
-    /// here, or through the sequence that [`crate::sequence`] publishes; a store of 0 need not.
+    /// Stores a reference into an object's slot. Every store of a reference goes through here, or through the sequence that
+    /// [`crate::sequence`] publishes, but for stores of 0, and stores into an object that [`Mutator::allocate`] returned since
+    /// the thread's last safepoint. (Not `allocate_old`: such an object is old at once.)
     ///
     /// # Safety
     /// The slot is one of a live object's, and the value is a reference of this heap, 0, or no address of it.

@@ -7,12 +7,16 @@
 //! |---|---|---|---|
 //! | 0 | SAFE | the thread | it does not touch what a stop protects: it is blocked, or parked in a stop |
 //! | 1 | STOP | who stops | a stop is wanted, or is on |
+//! | 2 | PARKED | the thread | it wants to leave the safe state, and sleeps until the stop is over |
 //!
 //! | a thread that becomes safe | who stops |
 //! |---|---|
 //! | 1. sets SAFE; if STOP was set, it was counted: 2. subtracts itself from `missing`; the last one rings | 1. sets STOP in every word, and counts those without SAFE |
 //! | | 2. adds the count to `missing`, and sleeps until that is 0 |
-//! | to leave: 3. takes SAFE away if STOP is not set, else sleeps until the stop is over | 3. clears STOP in every word, and rings |
+//! | to leave: 3. takes SAFE away if STOP is not set, else sets PARKED and sleeps until SAFE is gone | 3. clears STOP in every word, and SAFE and PARKED where PARKED is set; rings |
+//!
+//! A parked thread is running from the moment when who stopped has cleared its word, whenever it wakes: the next stop waits
+//! for it. So stops that follow one another without a pause do not keep it from ever going on.
 //!
 //! A thread is counted exactly if its SAFE came after its STOP, because both are changes of one word; so `missing`, which
 //! may be below zero for a while, is 0 exactly when every counted thread has arrived.
@@ -28,6 +32,9 @@ use crate::step;
 const SAFE: u32 = 1;
 /// Set by who stops.
 const STOP: u32 = 2;
+
+/// Set by the thread: it waits for the end of a stop.
+const PARKED: u32 = 4;
 
 /// One thread's word. Zero while the thread runs and nobody wants it to stop.
 #[repr(transparent)]
@@ -100,13 +107,25 @@ impl Safepoint {
 
     /// Ends the safe state; sleeps while a stop is on.
     pub fn leave(&self, own: &Status) {
+        // ORDER safepoint.over: Acquire, with the Release in `release`. Weaker, this thread could miss what was changed during
+        // the stop.
+        let acquire = step::order("safepoint.over: Acquire", Ordering::Acquire);
         loop {
             let seen = self.over.current();
-            // ORDER safepoint.over: Acquire, with the Release in `release`. Weaker, this thread could miss what was
-            // changed during the stop.
-            let acquire = step::order("safepoint.over: Acquire", Ordering::Acquire);
-            if own.0.compare_exchange(SAFE, 0, acquire, Ordering::Relaxed).is_ok() {
+            let word = own.0.load(acquire);
+            if word & SAFE == 0 {
                 return;
+            }
+            if word & STOP == 0 {
+                if own.0.compare_exchange(word, 0, acquire, Ordering::Relaxed).is_ok() {
+                    return;
+                }
+                continue;
+            }
+            // ORDER safepoint.over: Relaxed; it tells who stops that this thread waits, and nothing else.
+            let relaxed = Ordering::Relaxed;
+            if word & PARKED == 0 && own.0.compare_exchange(word, word | PARKED, relaxed, relaxed).is_err() {
+                continue;
             }
             // A bump after `seen` was read ends the wait, and it comes after this word was cleared.
             self.over.wait(seen);
@@ -138,8 +157,17 @@ impl Safepoint {
 
     /// The stop is over for the thread of this word; [`Safepoint::announce`] follows when it is over for all.
     pub fn release(&self, word: &Status) {
-        // ORDER safepoint.over: Release, with the compare-and-swap in `leave`.
-        word.0.fetch_and(!STOP, step::order("safepoint.over: Release", Ordering::Release));
+        // ORDER safepoint.over: Relaxed; the compare-and-swap decides.
+        let mut now = word.0.load(Ordering::Relaxed);
+        loop {
+            let next = if now & PARKED != 0 { 0 } else { now & !STOP };
+            // ORDER safepoint.over: Release, with the accesses in `leave`.
+            let release = step::order("safepoint.over: Release", Ordering::Release);
+            match word.0.compare_exchange(now, next, release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(newer) => now = newer,
+            }
+        }
     }
 
     /// Wakes those who sleep in [`Safepoint::leave`].

@@ -111,11 +111,12 @@ impl<H: Host> Cycle<'_, H> {
         let space = &heap.space;
         let extent = heap.old.extent();
         // What cards and lists say is about old addresses.
-        for range in [extent.clone(), space.large.clone()] {
+        for range in [extent.clone(), heap.large.extent()] {
             space.take_dirty(range, |_| ());
         }
         // SAFETY: the world is stopped.
         unsafe { (*heap.remembered.get()).clear() };
+        self.each_worker(|worker| worker.remembered.clear());
 
         let forward = |slot: &AtomicUsize| {
             let value = slot.load(Ordering::Relaxed);

@@ -59,7 +59,7 @@ impl<H: Host> Cycle<'_, H> {
 
         // Before anything is copied, so that no collector cleans a card that another one marks.
         self.own.cards.clear();
-        for range in [heap.old.extent(), heap.space.large.clone()] {
+        for range in [heap.old.extent(), heap.large.extent()] {
             heap.space.take_dirty(range, |card| self.own.cards.push(card as u32));
         }
         Counters::add(&heap.counters.dirty_cards, self.own.cards.len());

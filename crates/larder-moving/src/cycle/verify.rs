@@ -183,7 +183,14 @@ impl<H: Host> Cycle<'_, H> {
         let heap = self.heap;
         if heap.config.barrier == Barrier::StoreBuffer {
             // SAFETY: the world is stopped.
-            unsafe { &mut *heap.remembered.get() }.as_mut_slice().sort_unstable();
+            let remembered = unsafe { &mut *heap.remembered.get() };
+            remembered.as_mut_slice().sort_unstable();
+            for &slot in remembered.as_slice() {
+                let at = heap.space.word(slot).load(Ordering::Relaxed) & !H::TAG_MASK;
+                if !heap.space.is_young(at) {
+                    larder_sys::die!("slot {slot:#x} is remembered and refers to {at:#x}, which is not young");
+                }
+            }
         }
         for object in heap.space.starts_in(heap.old.extent()) {
             self.verify_object(object);
