@@ -40,7 +40,7 @@ fn key() -> libc::pthread_key_t {
     }
 }
 
-/// Runs when a thread that was created here ends, also by pthread_exit and cancellation. Other destructors may still
+/// Runs when a thread ends that was created or registered here, also by pthread_exit and cancellation. Other destructors may still
 /// use the heap, so this waits for the last round.
 unsafe extern "C" fn thread_ends(value: *mut c_void) {
     const LAST_ROUND: usize = 4;
@@ -77,7 +77,7 @@ fn leave(result: usize) -> bool {
 
 /// Registers the calling thread, whose stack begins at `stack_base`. False when it was registered already.
 pub fn register_current(stack_base: *mut u8) -> bool {
-    larder_sys::control_block::give_number();
+    let known = larder_sys::control_block::give_number();
     // A thread that the C library did not make has no registration, but an area that looks as if it had.
     if !HEAP.labs.by_thread() && !rseq_area::register_here() {
         larder_sys::die!(
@@ -87,7 +87,14 @@ pub fn register_current(stack_base: *mut u8) -> bool {
         );
     }
     match REGISTRY.register_current(stack_base.addr()) {
-        Ok(new) => new,
+        Ok(new) => {
+            if new && known {
+                // A thread that forgets to unregister: its stack is about to go.
+                // SAFETY: the key exists, and the value counts the destructor's rounds.
+                unsafe { libc::pthread_setspecific(key(), core::ptr::without_provenance(1)) };
+            }
+            new
+        }
         Err(e) => larder_sys::die!("cannot register a thread: no memory for {}", e.wanted),
     }
 }

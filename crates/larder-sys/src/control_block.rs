@@ -44,16 +44,19 @@ pub fn find() {
 ///
 /// A thread that the C library did not make (by `clone`) may have a control block from the loader, in which the number is 0.
 /// The C library's recursive locks tell owners apart by it, and 0 means nobody: such a thread walks through a free lock without
-/// taking it, the one that guards the loader's list among them.
-pub fn give_number() {
+/// taking it, the one that guards the loader's list among them. Returns whether the block had one, so that the C library
+/// knows the thread.
+pub fn give_number() -> bool {
     let offset = NUMBER.load(Ordering::Relaxed);
     if offset != 0 {
         // SAFETY: the calling thread's own block, which the C library reads in this thread and in those that know its handle.
         let number = unsafe { core::sync::atomic::AtomicI32::from_ptr(thread_pointer().add(offset).cast()) };
         if number.load(Ordering::Relaxed) == 0 {
             number.store(tid(), Ordering::Relaxed);
+            return false;
         }
     }
+    true
 }
 
 #[cfg(test)]
@@ -70,11 +73,11 @@ mod tests {
         find();
         assert_ne!(NUMBER.load(Ordering::Relaxed), 0, "this C library describes its threads otherwise");
         assert_eq!(number(), tid());
-        give_number();
+        assert!(give_number());
         assert_eq!(number(), tid());
         // SAFETY: as in `number`; this thread takes no recursive lock meanwhile.
         unsafe { thread_pointer().add(NUMBER.load(Ordering::Relaxed)).cast::<i32>().write(0) };
-        give_number();
+        assert!(!give_number());
         assert_eq!(number(), tid());
     }
 }
