@@ -315,7 +315,7 @@ mod tests {
 
     fn space() -> Space {
         let s = Space::new();
-        s.reserve(Bytes::mib(64)).unwrap();
+        s.reserve(Bytes::mib(64), false).unwrap();
         s
     }
 

@@ -121,6 +121,14 @@ pub struct ProcessSummary {
     pub allocated: Bytes,
     /// Live at the last cycle.
     pub live: Bytes,
+    /// The most that a cycle found live.
+    pub most_live: Bytes,
+    /// Found live, over all cycles: what the markers went through.
+    pub marked: Bytes,
+    /// Time that this took: from the last answer until everything is decided, over all cycles.
+    pub marking: Nanos,
+    /// The counters at the end, in the order of [`Counter::ALL`].
+    pub counters: Vec<u64>,
     /// The heap at the last cycle, or at the process's exit where there was no cycle.
     pub heap: Bytes,
     /// Taken back unused from buffers, over all cycles.
@@ -239,6 +247,10 @@ impl Process {
             ran: Nanos::default(),
             allocated: Bytes::ZERO,
             live: Bytes::ZERO,
+            most_live: Bytes::ZERO,
+            marked: Bytes::ZERO,
+            marking: Nanos::default(),
+            counters: Vec::new(),
             heap: Bytes::ZERO,
             buffer_waste: Bytes::ZERO,
             returned: Bytes::ZERO,
@@ -290,6 +302,9 @@ impl Process {
         sums.stops.record(cycle.time_to_stop);
         sums.allocated += cycle.allocated;
         sums.live = cycle.live;
+        sums.most_live = sums.most_live.max(cycle.live);
+        sums.marked += cycle.live;
+        sums.marking = Nanos(sums.marking.0 + cycle.mark.0);
         sums.heap = cycle.heap;
         sums.buffer_waste += cycle.buffer_waste;
         sums.returned += cycle.returned;
@@ -310,6 +325,7 @@ impl Process {
             sums.heap = counter(Counter::HeapBytes);
         }
         sums.ran = self.seen.since(self.start_monotonic);
+        sums.counters = Counter::ALL.iter().map(|&counter| reader.counter(counter)).collect();
     }
 
     fn finish(mut self) -> ProcessSummary {

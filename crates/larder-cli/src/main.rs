@@ -8,9 +8,13 @@ mod cgroup;
 mod demo;
 mod doctor;
 mod exit;
+mod experiment;
+mod faults;
 mod follow;
 mod launch;
+mod libexec;
 mod library;
+mod locks;
 mod program;
 mod signals;
 mod summary;
@@ -37,11 +41,20 @@ enum Action {
     /// Say what this machine offers, and what follows from it
     Doctor {
         /// Print JSON, for other programs
-        #[arg(long)]
+        #[arg(long, conflicts_with = "self_test")]
         json: bool,
+        #[command(flatten)]
+        self_test: faults::SelfTest,
     },
+    /// Try one line of the fault matrix in this process, which must have the library on the loader's path
+    #[command(hide = true)]
+    FaultLine(faults::LineArguments),
     /// Compile a small N-body simulation and compare Larder with the installed libgc on it
     Demo(demo::DemoArguments),
+    /// Measure locks, queues and ways of waiting, and compare them with others
+    Locks(locks::LocksArguments),
+    /// Run a paper's experiments here, and draw its figures
+    Experiment(experiment::ExperimentArguments),
 }
 
 /// Arguments of `larder run`.
@@ -71,11 +84,15 @@ struct RunArguments {
 fn main() -> ExitCode {
     let result = match Command::parse().action {
         Action::Run(arguments) => run(&arguments),
-        Action::Doctor { json } => {
+        Action::Doctor { self_test, .. } if self_test.is_wanted() => faults::self_test(&self_test),
+        Action::Doctor { json, .. } => {
             doctor::print(json);
             Ok(0)
         }
+        Action::FaultLine(arguments) => Ok(faults::try_line(&arguments)),
         Action::Demo(arguments) => demo::run(&arguments),
+        Action::Locks(arguments) => locks::run(&arguments),
+        Action::Experiment(arguments) => experiment::run(&arguments),
     };
     match result {
         Ok(status) => ExitCode::from(status),

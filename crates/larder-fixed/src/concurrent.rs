@@ -41,7 +41,6 @@ use larder_blocks::space::BLOCK_SHIFT;
 use larder_policy::concurrent::{self as policy, CleanFacts, StartFacts};
 use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
-use larder_sync::worklist::Steal;
 use larder_sys::signal::Mask;
 use larder_sys::vector::Vector;
 use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
@@ -374,8 +373,9 @@ fn help(coming: usize) {
     let mut marker = Marker::new(View::new(old, new), own);
     marker.put_aside(&mut aside, BORN_UNMARKED.load(Ordering::Relaxed));
     while marker.tally.bytes < quota.0 && !HURRY.load(Ordering::Relaxed) {
-        let Steal::Taken(entry) = CREW.beside_list().steal() else { break };
-        marker.take(entry);
+        if marker.is_idle() && !CREW.steal_beside(&mut marker) {
+            break;
+        }
         let mut batches = BATCHES;
         marker.drain_until(
             |_| {},
@@ -866,20 +866,14 @@ fn with_marker<R>(f: impl FnOnce(&mut Marker<'_, View>) -> R) -> R {
 /// step 4 finds none of these under the lock, there is none.
 fn drain() -> bool {
     with_guests(|guests| guests.open = true);
-    let list = CREW.beside_list();
     let State { aside, tally, figures, .. } = own_state();
     with_marker_of(aside, tally, |marker| {
-        marker.set_public(Some(list));
+        CREW.open_beside(marker, true);
         loop {
             marker.drain_until(|_| {}, || HURRY.load(Ordering::Relaxed));
             let hurries = HURRY.load(Ordering::Relaxed);
-            // SAFETY: the marker thread owns the list.
-            while let Some(entry) = unsafe { list.pop() } {
-                marker.take(entry);
-                if !hurries {
-                    break;
-                }
-            }
+            // One entry at a time, so that guests have the others; all of them where there is no time.
+            while CREW.take_back_beside(marker) && hurries {}
             let seen = LEFT.current();
             let (alone, finished) = with_guests(|guests| {
                 while let Some(entry) = guests.left.pop() {
@@ -897,7 +891,7 @@ fn drain() -> bool {
                 (false, _) => {}
             }
         }
-        marker.set_public(None);
+        CREW.open_beside(marker, false);
     });
     with_guests(|guests| {
         while let Some(entry) = guests.aside.pop() {

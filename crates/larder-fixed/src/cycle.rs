@@ -21,23 +21,25 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, AtomicUsiz
 use larder_blocks::block::State;
 use larder_events::{Cause, CycleRecord};
 use larder_policy::crew::{CrewFacts, markers as markers_for};
+use larder_policy::group::{GroupFacts, bounded};
 use larder_policy::pacing::{self, Adjustments, HeapFacts};
 use larder_sync::gate::{Gate, Inside};
 use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
-use larder_sys::signal::Mask;
-use larder_sys::{clock, cpus, loader, thread, tls};
+use larder_sys::signal::{self, Mask};
+use larder_sys::{clock, cpus, loader, specific, thread, tls};
 use larder_threads::{REGISTRY, Thread, ThreadState, blocking, defer, stop};
 use larder_trace::crew::CREW;
 use larder_trace::marker::Tally;
 use larder_trace::{Interior, Marker, Objects};
 use larder_units::{Blocks, Bytes, Nanos};
 
+use crate::ablation::Optimization;
 use crate::heap::{HEAP, next_epoch};
 use crate::hooks::{self, Event};
 use crate::settings;
 use crate::view::View;
-use crate::{concurrent, disclaim, events, finalization, kind, large, lock, refill, roots, sharing};
+use crate::{ablation, concurrent, disclaim, events, finalization, group, kind, large, lock, refill, roots, sharing};
 use concurrent::Found;
 
 /// One cycle at a time. Rank: after the loader, before the allocation lock.
@@ -69,6 +71,9 @@ static STRESS: AtomicU64 = AtomicU64::new(0);
 static ROOTS: AtomicUsize = AtomicUsize::new(0);
 /// Time that all pauses took. Sync: collector adds; a statistic.
 static PAUSED_NS: AtomicU64 = AtomicU64::new(0);
+
+/// How often a stop is repeated for a thread that was met where its roots cannot be found.
+const MOST_REPEATS: usize = 100;
 
 /// How many threads each thread wakes that waited for a cycle; the collector wakes the first.
 const FAN: u32 = 8;
@@ -186,6 +191,12 @@ fn crew_facts() -> CrewFacts {
         asked: (asked > 0).then_some(asked),
         traced: Bytes(HEAP.live.load(Ordering::Relaxed) + ROOTS.load(Ordering::Relaxed)),
     }
+}
+
+/// Markers for the next cycle.
+fn markers_now() -> usize {
+    let adaptive = !ablation::get().leaves_out(Optimization::Markers);
+    if adaptive { markers_for(crew_facts()) } else { markers() }
 }
 
 /// CPUs, looked up now and then: a quota may change while the program runs.
@@ -412,7 +423,7 @@ fn run_once(request: &Request) -> Ran {
     let outside = all_but_stop().set();
     let entry = GATE.enter();
     // Creating a thread takes the loader's locks in another order than a walk over its list, so helpers come first.
-    let markers = prepared(|| CREW.prepare(markers_for(crew_facts())));
+    let markers = prepared(|| CREW.prepare(markers_now()));
     if markers == 0 {
         larder_sys::die!("cannot map a mark stack: out of memory");
     }
@@ -459,7 +470,14 @@ static GATE: Gate = Gate::new_open();
 
 /// Waits until no cycle is under way, and keeps new ones out.
 pub(crate) fn keep_collectors_out() {
+    close_gate();
+}
+
+/// Closes the gate. Programs block all signals around fork; but a collector inside may wait for this thread's answer.
+fn close_gate() {
+    let own_mask = signal::unblock(stop::signal());
     GATE.close();
+    own_mask.set();
 }
 
 /// Undoes [`keep_collectors_out`].
@@ -474,13 +492,16 @@ struct Stage<'a> {
     done: bool,
 }
 
-/// The cycle proper, with this thread's registers spilled at `sp`.
+/// The cycle, with this thread's registers spilled at `sp`.
 extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
     // SAFETY: `run` passes its own local.
     let stage = unsafe { &mut *stage.cast::<Stage<'_>>() };
     let own = REGISTRY.current().expect("`run` checked that the thread is registered");
-    own.set_stack_pointer(sp.addr());
+    own.standing_at(sp.addr(), || collect_standing(own, stage));
+}
 
+/// The cycle proper, with what is live of this thread's stacks published.
+fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
     lock::acquire();
     hooks::event(Event::Start);
     hooks::call(&hooks::START);
@@ -494,7 +515,17 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
     let begun = clock::now();
     record.start = begun;
     let registry = REGISTRY.lock_to_stop();
-    let stopped = registry.stop_world();
+    let mut stopped = registry.stop_world();
+    for _ in 0..MOST_REPEATS {
+        if !roots::is_a_thread_between_vectors() {
+            break;
+        }
+        // A handful of instructions, once in a great many stops: let everybody run, and stop them again.
+        registry.resume_world();
+        stop::wake_resumed(usable_cpus());
+        thread::sleep(Nanos(100_000));
+        stopped = registry.stop_world();
+    }
     (record.threads, record.threads_blocked) = (stopped.signalled, stopped.blocked + stopped.parked);
     record.time_to_stop = Nanos(stopped.time_ns);
     tell_of_threads(Event::ThreadSuspended);
@@ -517,6 +548,12 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
         HEAP.since.fetch_sub(record.allocated.0, Ordering::Relaxed);
         HEAP.freed.store(0, Ordering::Relaxed);
         CENSUS.store(0, Ordering::Relaxed);
+        sharing::begin_sweep();
+        if ablation::get().leaves_out(Optimization::LazySweep) {
+            // As collectors do that build the list of empty blocks in the pause (thesis 3.3).
+            let _deferral = defer::enter();
+            while census(Blocks(usize::MAX / 2)) {}
+        }
     }
     let next = budget(Bytes(HEAP.live.load(Ordering::Relaxed)));
     // A cycle that was given up is not due again at once.
@@ -550,7 +587,10 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
         large::sweep();
         age_epochs(number);
         sharing::after_cycle();
-        record.returned = return_memory(stage.request.unmap);
+        let group = group::facts(record.live);
+        record.returned = return_memory(stage.request.unmap || group.is_some_and(|facts| facts.is_near()));
+        // What went back is the group's, so what is left is asked for anew.
+        bound_by_group(group.and_then(|_| group::facts(record.live)), next);
         hooks::event(Event::ReclaimEnd);
     }
     record.heap = HEAP.size();
@@ -589,6 +629,7 @@ unsafe fn mark(own: &'static Thread, markers: usize, stage: &Stage<'_>, record: 
     // SAFETY: the collection lock is held, and this is the only use.
     let first = unsafe { CREW.first() };
     let mut marker = Marker::new(view, first);
+    marker.leave_out(ablation::get());
     if finishes {
         concurrent::push_rest(&mut marker);
     }
@@ -717,17 +758,24 @@ fn push_roots(marker: &mut Marker<'_, View>, own: &'static Thread, record: &mut 
     record.roots = Bytes(bytes);
 }
 
-/// Calls `f(low, high)` for the live part of each thread's stacks. During a stop, by the collector.
+/// Calls `f(low, high)` for the live part of each thread's stacks, and its thread-specific values. During a stop, by the
+/// collector.
 pub(crate) fn for_each_stack(mut f: impl FnMut(usize, usize)) {
-    for_each_thread(|t| match t.state() {
-        ThreadState::Running | ThreadState::Blocked => {
-            let (base, sp) = (stack_base(t), t.stack_pointer());
-            if sp < base {
-                f(sp, base);
+    for_each_thread(|t| {
+        match t.state() {
+            ThreadState::Running | ThreadState::Blocked => {
+                let (base, sp) = (stack_base(t), t.stack_pointer());
+                if sp < base {
+                    f(sp, base);
+                }
+                t.alternate_stacks().into_iter().flatten().for_each(|(low, high)| f(low, high));
             }
-            t.alternate_stacks().into_iter().flatten().for_each(|(low, high)| f(low, high));
+            ThreadState::Starting | ThreadState::Finished | ThreadState::Free => {}
         }
-        ThreadState::Starting | ThreadState::Finished | ThreadState::Free => {}
+        if !t.thread_pointer().is_null() {
+            // SAFETY: the thread is stopped, or this one.
+            unsafe { specific::for_each_block(t.thread_pointer(), &mut f) };
+        }
     });
 }
 
@@ -736,7 +784,7 @@ pub(crate) fn stack_base(t: &Thread) -> usize {
     let variable = settings::MAIN_STACK_BASE.load(Ordering::Relaxed);
     // SAFETY: `set_main_stack_base_variable` stored a static.
     match unsafe { variable.as_ref() } {
-        Some(v) if t.tid() == thread::pid() => {
+        Some(v) if core::ptr::eq(t, settings::MAIN.load(Ordering::Relaxed)) => {
             let base = v.load(Ordering::Relaxed).addr();
             if base == 0 { t.stack_base() } else { base }
         }
@@ -838,6 +886,14 @@ pub(crate) fn census(wanted: Blocks) -> bool {
     }
 }
 
+/// Makes the next cycle due earlier than `planned`, where the control group has little left.
+fn bound_by_group(facts: Option<GroupFacts>, planned: Bytes) {
+    let bounded = bounded(planned, facts);
+    if bounded < planned && !settings::NO_AUTOMATIC.load(Ordering::Relaxed) {
+        HEAP.budget.fetch_min(bounded.0, Ordering::Relaxed);
+    }
+}
+
 /// Often enough that no mark byte survives until its epoch comes again, forgets the bytes of free cells.
 fn age_epochs(number: u64) {
     const EVERY: u64 = 100;
@@ -874,7 +930,7 @@ fn return_memory(all: bool) -> Bytes {
 
 /// Before fork: no cycle is under way, and this thread holds every lock of the heap.
 pub(crate) fn before_fork() {
-    GATE.close();
+    close_gate();
     PREPARE.lock_raw();
     CYCLE.lock_raw();
     lock::acquire();
@@ -910,6 +966,10 @@ pub(crate) unsafe fn after_fork_in_parent() {
 /// # Safety
 /// The calling thread called `before_fork` and is the only one of the child.
 pub(crate) unsafe fn after_fork_in_child() {
+    // Its record is used again for another thread.
+    if REGISTRY.current().is_none_or(|own| !core::ptr::eq(own, settings::MAIN.load(Ordering::Relaxed))) {
+        settings::MAIN.store(core::ptr::null_mut(), Ordering::Relaxed);
+    }
     // SAFETY: we are alone.
     unsafe {
         HEAP.pool.lock().reset_after_fork();

@@ -8,6 +8,7 @@
 
 #![cfg_attr(not(test), no_std)]
 
+pub mod ablation;
 pub mod allocate;
 pub mod barrier;
 pub mod concurrent;
@@ -17,6 +18,7 @@ pub mod disclaim;
 pub mod events;
 pub mod finalization;
 pub mod fork;
+mod group;
 pub mod heap;
 pub mod hooks;
 pub mod inject;

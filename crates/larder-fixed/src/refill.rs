@@ -215,6 +215,19 @@ fn find(marks: &[AtomicU8], from: usize, epoch: u8, live: bool) -> usize {
     marks.len()
 }
 
+/// Cells whose byte is the epoch.
+fn count(marks: &[AtomicU8], epoch: u8) -> usize {
+    let same = LOW * u64::from(epoch);
+    let whole = marks.len() / 8 * 8;
+    let words = (0..whole).step_by(8).map(|at| {
+        let x = bytes_of(marks, at) ^ same;
+        // The highest bit of a byte says whether any of its bits is set; no carry leaves a byte.
+        let other = ((x & !(LOW << 7)) + (LOW * 0x7F)) | x;
+        8 - (other & LOW << 7).count_ones() as usize
+    });
+    words.sum::<usize>() + marks[whole..].iter().filter(|m| m.load(Ordering::Relaxed) == epoch).count()
+}
+
 impl List {
     const EMPTY: Self = Self {
         ready: true,
@@ -457,7 +470,7 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
                 list.renew(epoch);
                 if let Some(found) = list.next_run(epoch, c) {
                     // Somebody else was faster; the block can wait.
-                    sharing::give(owner.map_or(NONE, |owner| owner as u32), run, Release::Collected);
+                    sharing::give(owner.map_or(NONE, |owner| owner as u32), run, Release::Unused);
                     origin = Origin::New;
                     found
                 } else {
@@ -677,8 +690,8 @@ pub(crate) fn free_cell(place: &Place) {
 /// A cell of a block was freed explicitly: the block is swept again, or returned where nothing is left in it. The list is the block's,
 /// locked and renewed.
 ///
-/// Whether anything is left is looked at after as many frees as cells were found then, and after an eighth of the
-/// block's cells at least: so the looks cost no more than the frees.
+/// Whether anything is left is looked at after as many frees as cells were found then: the block is returned by the free that
+/// empties it, and most frees do not look.
 fn freed_in_owned_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> {
     let index = HEAP.space.index_of(b) as u32;
     if b.swept.get() == epoch {
@@ -692,10 +705,9 @@ fn freed_in_owned_block(list: &mut List, b: &'static Block, epoch: u8) -> Option
     // SAFETY: the block is `Small`.
     let marks = unsafe { b.all_marks() };
     let other = other_mark(epoch);
-    let is_live = |m: &AtomicU8| [epoch, other].contains(&m.load(Ordering::Relaxed));
-    let live = marks.iter().filter(|m| is_live(m)).count();
+    let live = count(marks, epoch) + if other == epoch { 0 } else { count(marks, other) };
     if live > 0 || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
-        b.frees_until_look.set(tag | (live as u32).max(b.cells.get() / 8));
+        b.frees_until_look.set(tag | live as u32);
         return None;
     }
     list.unlink(index);
@@ -848,6 +860,22 @@ pub(crate) fn forget_old_epochs(index: usize) {
         let v = m.load(Ordering::Relaxed);
         if v != epoch && v != freed_mark(epoch) {
             m.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_of_an_epoch_are_counted_wherever_they_lie() {
+        for n in [0, 1, 7, 8, 9, 64, 1023] {
+            for (epoch, other) in [(1, 0), (1, 129), (253, 125), (128, 0), (127, 255)] {
+                let marks: Vec<AtomicU8> =
+                    (0..n).map(|i| AtomicU8::new(if i % 3 == 0 { epoch } else { other })).collect();
+                assert_eq!(count(&marks, epoch), (n as usize).div_ceil(3), "{n} cells, {epoch} and {other}");
+            }
         }
     }
 }

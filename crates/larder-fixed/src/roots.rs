@@ -197,6 +197,18 @@ pub fn for_each_static_range(mut f: impl FnMut(usize, usize)) {
     });
 }
 
+/// Whether a thread was stopped while the C library was replacing its vector of thread-local blocks: it must run on for a moment,
+/// since its blocks cannot be found. World stopped, the caller holds the registry's lock.
+pub(crate) fn is_a_thread_between_vectors() -> bool {
+    let mut found = false;
+    crate::cycle::for_each_thread(|thread| {
+        let at = thread.thread_pointer();
+        // SAFETY: the thread is stopped, or this one.
+        found |= !at.is_null() && !unsafe { loader::has_whole_vector(at) };
+    });
+    found
+}
+
 /// Calls `f(low, high)` for each thread's block of each object's thread-local storage. World stopped, the caller holds the
 /// loader's list and the registry's lock.
 pub(crate) fn for_each_thread_local(mut f: impl FnMut(usize, usize)) {

@@ -83,6 +83,7 @@ pub fn read() -> Options {
         sharing: larder_fixed::sharing::Setting::default(),
         collect_every: positive(c"LARDER_COLLECT_EVERY").map(|n| n as u64),
         widest_scan: widest_scan(),
+        ablation: larder_fixed::ablation::Ablation::NONE,
     }
 }
 

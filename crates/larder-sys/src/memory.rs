@@ -144,6 +144,17 @@ pub fn address_space_limit() -> Option<Bytes> {
     (r == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(Bytes(limit.rlim_cur as usize))
 }
 
+/// Whether the kernel counts writable memory when it is mapped, not when it is touched: overcommit is off, or the data segment is
+/// limited (`ulimit -d`).
+pub fn is_counted_untouched() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for the call.
+    let r = unsafe { libc::getrlimit(libc::RLIMIT_DATA, &mut limit) };
+    let mut buffer = [0; 16];
+    let mode = crate::env::read_file(c"/proc/sys/vm/overcommit_memory", &mut buffer);
+    (r == 0 && limit.rlim_cur != libc::RLIM_INFINITY) || mode.is_some_and(|mode| mode.starts_with(b"2"))
+}
+
 /// Physical memory of the machine.
 pub fn physical_memory() -> Bytes {
     // SAFETY: sysconf has no preconditions.
