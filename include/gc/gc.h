@@ -286,7 +286,8 @@ void GC_debug_change_stubborn(const void *object) GC_ATTR_DEPRECATED;
 #define GC_NEW_STUBBORN(type) GC_NEW(type)
 #define GC_CHANGE_STUBBORN(object) GC_change_stubborn(object)
 
-/* The object has been changed: for collectors with a barrier of the program's own, which Larder has not.
+/* The object (named by its base) has been changed, or the word at that address: a write barrier of the program's own, which
+ * Larder takes where LARDER_WATCH is barrier or snapshot. The caller keeps what it stored until this returns.
  * threads: registered; collector: yes; handler: yes */
 void GC_end_stubborn_change(const void *object) GC_ATTR_NONNULL(1);
 void GC_debug_end_stubborn_change(const void *object) GC_ATTR_NONNULL(1);
@@ -378,7 +379,11 @@ GC_word GC_get_max_retries(void);
 void GC_set_dont_precollect(int on);
 int GC_get_dont_precollect(void);
 
-/* Incremental collection. Larder has none: the first four answer 0 or do nothing, the others keep their numbers.
+/* Incremental collection: collections that mark beside the program, which is stopped shortly at their beginning and end.
+ * GC_enable_incremental turns them on where writes can be watched; GC_is_incremental_mode says whether they are on.
+ * GC_start_incremental_collection begins one. GC_collect_a_little finishes one whose marking has ended, and returns 1 while
+ * one marks. The time limit is how long a stop should last at most; GC_TIME_UNLIMITED, the default, means 1 ms. The
+ * frequencies and rates are kept and steer nothing.
  * threads: any; collector: no; handler: no */
 #define GC_PROTECTS_NONE 0
 #define GC_PROTECTS_POINTER_HEAP 1
@@ -795,7 +800,8 @@ extern void (*GC_same_obj_print_proc)(void *p, void *q);
 extern void (*GC_is_valid_displacement_print_proc)(void *p);
 extern void (*GC_is_visible_print_proc)(void *p);
 
-/* Stores a pointer and tells of it; with debug allocation checks both.   threads: registered; collector: no; handler: no */
+/* Stores a pointer and tells of it, as above, the pointer that it overwrites included; with debug allocation checks both.
+ * threads: registered; collector: no; handler: no */
 void GC_ptr_store_and_dirty(void *place, const void *pointer);
 void GC_debug_ptr_store_and_dirty(void *place, const void *pointer);
 

@@ -48,7 +48,6 @@ use larder_sys::{clock, loader, say};
 use larder_threads::{REGISTRY, defer, stop};
 use larder_trace::crew::{CREW, GUESTS};
 use larder_trace::marker::Tally;
-use larder_trace::public::Form;
 use larder_trace::{Entry, Interior, Marker};
 use larder_units::{Blocks, Bytes, Nanos, PAGE};
 
@@ -374,7 +373,7 @@ fn help(coming: usize) {
     let mut marker = Marker::new(View::new(old, new), own);
     marker.put_aside(&mut aside, BORN_UNMARKED.load(Ordering::Relaxed));
     while marker.tally.bytes < quota.0 && !HURRY.load(Ordering::Relaxed) {
-        if !marker.steal_from(CREW.beside_list(), Form::Deque) {
+        if marker.is_idle() && !CREW.steal_beside(&mut marker) {
             break;
         }
         let mut batches = BATCHES;
@@ -871,16 +870,14 @@ fn with_marker<R>(f: impl FnOnce(&mut Marker<'_, View>) -> R) -> R {
 /// step 4 finds none of these under the lock, there is none.
 fn drain() -> bool {
     with_guests(|guests| guests.open = true);
-    let list = CREW.beside_list();
     let State { aside, tally, figures, .. } = own_state();
     with_marker_of(aside, tally, |marker| {
-        marker.set_public(Some((list, Form::Deque)));
+        CREW.open_beside(marker, true);
         loop {
             marker.drain_until(|_| {}, || HURRY.load(Ordering::Relaxed));
             let hurries = HURRY.load(Ordering::Relaxed);
-            // Whoever hurries wants all of it on the private stack.
-            // SAFETY: the list is the marker thread's.
-            while unsafe { marker.take_back(list, Form::Deque) } && hurries {}
+            // One entry at a time, so that guests have the others; all of them where there is no time.
+            while CREW.take_back_beside(marker) && hurries {}
             let seen = LEFT.current();
             let (alone, finished) = with_guests(|guests| {
                 while let Some(entry) = guests.left.pop() {
@@ -898,7 +895,7 @@ fn drain() -> bool {
                 (false, _) => {}
             }
         }
-        marker.set_public(None);
+        CREW.open_beside(marker, false);
     });
     with_guests(|guests| {
         while let Some(entry) = guests.aside.pop() {

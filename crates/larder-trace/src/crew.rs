@@ -153,9 +153,20 @@ impl Crew {
         (BESIDE - GUESTS..=BESIDE).all(|i| self.set_up(i).is_ok())
     }
 
-    /// The public part of the work list of [`Crew::beside`].
-    pub fn beside_list(&self) -> &Public {
-        &self.publics[BESIDE]
+    /// Lets guests steal from the marker beside the program, or ends that.
+    pub fn open_beside<H: Objects>(&'static self, marker: &mut Marker<'_, H>, open: bool) {
+        marker.set_public(open.then_some((&self.publics[BESIDE], Form::Deque)));
+    }
+
+    /// Takes an entry that guests could steal back onto the stack of the marker beside the program; false where there is none.
+    pub fn take_back_beside<H: Objects>(&self, marker: &mut Marker<'_, H>) -> bool {
+        // SAFETY: the part of the marker beside the program, which calls.
+        unsafe { marker.take_back(&self.publics[BESIDE], Form::Deque) }
+    }
+
+    /// Steals for a guest; false where there is nothing.
+    pub fn steal_beside<H: Objects>(&self, marker: &mut Marker<'_, H>) -> bool {
+        marker.steal_from(&self.publics[BESIDE], Form::Deque)
     }
 
     /// The private state of a thread that helps [`Crew::beside`], by its number below [`GUESTS`].

@@ -733,13 +733,13 @@ impl<'a, H: Objects> Marker<'a, H> {
     ///
     /// # Safety
     /// The public part is this marker's own.
-    pub unsafe fn take_back(&mut self, public: &Public, form: public::Form) -> bool {
+    pub(crate) unsafe fn take_back(&mut self, public: &Public, form: public::Form) -> bool {
         // SAFETY: the caller's promise.
         unsafe { public.take_back(form, &mut self.own.stack) }
     }
 
     /// Steals from another's public part; false where there is nothing.
-    pub fn steal_from(&mut self, victim: &Public, form: public::Form) -> bool {
+    pub(crate) fn steal_from(&mut self, victim: &Public, form: public::Form) -> bool {
         let got = victim.steal(form, &mut self.own.stack);
         self.tally.stolen += got;
         got > 0
@@ -759,7 +759,7 @@ impl<'a, H: Objects> Marker<'a, H> {
 
     /// Gives the marker a public part for the next round, or takes it away: outside of a round nobody would take what it
     /// shares.
-    pub fn set_public(&mut self, public: Option<(&'a Public, public::Form)>) {
+    pub(crate) fn set_public(&mut self, public: Option<(&'a Public, public::Form)>) {
         self.public = public;
     }
 
