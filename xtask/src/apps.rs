@@ -1,6 +1,8 @@
 //! `cargo xtask apps`: the thesis's programs of `apps/gc`, at their small sizes, on a staged Larder, with restartable
 //! sequences, without, in each setting of block sharing, and with optimizations of marking left out, and on the stock library, with several numbers of threads.
 //!
+//! Those of `apps/vm` follow: see [`vm`].
+//!
 //! Each checks itself; what is checked here is that they print their line, and that its checksum is the same everywhere.
 
 use std::env;
@@ -13,6 +15,7 @@ use crate::clients::find;
 use crate::programs::{WITHOUT_RSEQ, stock};
 use crate::stage;
 use crate::tally::Tally;
+use crate::vm;
 use crate::workspace::Workspace;
 
 /// The programs, as `stage` compiles them into `apps/`.
@@ -53,7 +56,8 @@ pub fn compile(workspace: &Workspace, lib: &Path, into: &Path) -> Result<Option<
 pub fn apps(workspace: &Workspace) -> Result<()> {
     let staged = workspace.scratch("stage")?;
     stage::stage(workspace, &staged)?;
-    let tally = run_all(&staged)?;
+    let mut tally = run_all(&staged)?;
+    tally += vm::run_all(workspace, &staged)?;
     println!("{tally}");
     tally.verdict()
 }

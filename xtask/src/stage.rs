@@ -9,10 +9,12 @@
 //! | `lib/liblarder_gc.a`, `lib/libgc.a` | the door as a static archive |
 //! | `lib/pkgconfig/bdw-gc.pc`, `lib/cmake/BDWgc/` | how pkg-config and CMake find them, wherever the folder is |
 //! | `lib/liblarder_cs.so`, `lib/liblarder_cs.a` | restartable critical sections for C |
+//! | `lib/liblarder_locks.so` | puts one of our locks under a pthread program's mutexes |
+//! | `lib/liblarder_vm.so`, `lib/liblarder_vm.a` | the moving heap for language implementers |
 //! | `lib/larder-preload.so` | what `larder run` interposes |
 //! | `include/` | the C headers |
 //! | `bin/larder` | the tool |
-//! | `libexec/larder/` | the programs behind `larder experiment`, which link a heap |
+//! | `libexec/larder/` | the programs that the tool starts to measure |
 //! | `share/larder/apps/` | the C programs of `apps/gc`, as source |
 //! | `apps/` | the thesis's programs among them, compiled, where there is a C compiler |
 
@@ -23,8 +25,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace::{Workspace, run};
 
-/// The programs of `larder-experiments`.
-const EXPERIMENTS: &[&str] = &["thesis"];
+/// The programs of larder-experiments.
+const EXPERIMENTS: &[&str] = &["larder-labs", "larder-locks", "thesis"];
 
 /// Builds for release and fills `dir`.
 pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
@@ -51,6 +53,10 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
         let preload = workspace.target().join("release/liblarder_preload.so");
         install(&preload, &lib.join("larder-preload.so"))?;
     }
+    if workspace.has("larder-locks") {
+        run(workspace.cargo().args(["build", "--release", "--package", "larder-locks"]))?;
+        install(&workspace.target().join("release/liblarder_locks.so"), &lib.join("liblarder_locks.so"))?;
+    }
     if workspace.has("larder-cs") {
         let shared = build_critical_sections(workspace)?;
         install(&shared, &lib.join("liblarder_cs.so"))?;
@@ -62,6 +68,12 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
             let built = workspace.target().join("release").join(program);
             install(&built, &dir.join("libexec/larder").join(program))?;
         }
+    }
+    if workspace.has("larder-vm") {
+        run(workspace.cargo().args(["build", "--release", "--package", "larder-vm"]))?;
+        let shared = workspace.target().join("release/liblarder_vm.so");
+        install(&shared, &lib.join("liblarder_vm.so"))?;
+        install(&shared.with_extension("a"), &lib.join("liblarder_vm.a"))?;
     }
     install(&workspace.target().join("release/larder"), &dir.join("bin/larder"))?;
     copy_folder(&workspace.root().join("include"), &dir.join("include"))?;

@@ -1,6 +1,6 @@
 //! The reserved range and its tables.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use larder_sys::memory::{self, ReserveError};
 use larder_sys::numa;
@@ -37,6 +37,11 @@ pub struct Space {
     frontier: AtomicUsize,
     /// Accessible bytes from `base`.
     committed: AtomicUsize,
+    /// Whether the tables are made accessible with the blocks, not at once: where the kernel counts memory before it is
+    /// touched (overcommit off, `ulimit -d`), tables for the whole range would be more than there is.
+    ///
+    /// Sync: as the addresses.
+    in_steps: AtomicBool,
 }
 
 /// An object's place: its block's record, the first byte, and its cell number.
@@ -60,6 +65,7 @@ impl Space {
             reserved: AtomicUsize::new(0),
             frontier: AtomicUsize::new(0),
             committed: AtomicUsize::new(0),
+            in_steps: AtomicBool::new(false),
         }
     }
 
@@ -85,7 +91,14 @@ impl Space {
     fn try_reserve(&self, size: Bytes, spread: bool) -> Result<(), ReserveError> {
         let blocks = size.0 / BLOCK.0;
         let heap = memory::reserve(size, Bytes::mib(2))?;
-        let tables = match memory::map_lazy(Bytes(blocks * METADATA)) {
+        let lazily = || {
+            if memory::is_counted_untouched() { None } else { memory::map_lazy(Bytes(blocks * METADATA)).ok() }
+        };
+        let in_steps = || {
+            self.in_steps.store(true, Ordering::Relaxed);
+            memory::reserve(Bytes(blocks * METADATA), larder_units::PAGE)
+        };
+        let tables = match lazily().map_or_else(in_steps, Ok) {
             Ok(t) => t,
             Err(e) => {
                 // SAFETY: the reservation was just made and nobody knows of it.
@@ -108,6 +121,26 @@ impl Space {
         self.base.store(heap.as_ptr().expose_provenance(), Ordering::Relaxed);
         self.reserved.store(blocks, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Whether memory is asked for in steps, because the kernel counts it before it is touched.
+    pub fn is_committed_in_steps(&self) -> bool {
+        self.in_steps.load(Ordering::Relaxed)
+    }
+
+    /// Makes the records and marks of the blocks from `have` to `goal` accessible, and those of a few more, whose records tell
+    /// that they were never used.
+    fn commit_tables(&self, have: usize, goal: usize) -> bool {
+        let blocks = self.reserved.load(Ordering::Relaxed);
+        let (from, to) =
+            ((have >> BLOCK_SHIFT) & !255, ((goal >> BLOCK_SHIFT) + 256).next_multiple_of(256).min(blocks));
+        let record = size_of::<Block>();
+        let tables = self.marks.iter().zip(MARK_SHIFTS).map(|(table, shift)| (table, 1usize << shift));
+        core::iter::once((&self.table, record)).chain(tables).all(|(table, each)| {
+            let at = table.load(Ordering::Relaxed) + from * each;
+            // SAFETY: the range lies in the reservation of the tables; committing keeps content.
+            unsafe { memory::commit(core::ptr::with_exposed_provenance_mut(at), Bytes((to - from) * each)) }.is_ok()
+        })
     }
 
     /// Address of the first block.
@@ -192,6 +225,9 @@ impl Space {
             let goal = end.max(have + step).min(all);
             let mut granted = None;
             for goal in [goal, end] {
+                if self.is_committed_in_steps() && !self.commit_tables(have, goal.next_multiple_of(BLOCK.0)) {
+                    continue;
+                }
                 // Twice the same range does no harm, so two threads may race here.
                 // SAFETY: the range lies in our reservation; committing keeps content.
                 let r = unsafe {

@@ -10,11 +10,15 @@
 
 pub mod ablation;
 pub mod allocate;
+pub mod barrier;
+pub mod concurrent;
 pub mod cycle;
+mod dirty;
 pub mod disclaim;
 pub mod events;
 pub mod finalization;
 pub mod fork;
+mod group;
 pub mod heap;
 pub mod hooks;
 pub mod inject;

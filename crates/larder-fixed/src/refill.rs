@@ -33,7 +33,7 @@ use larder_units::{Blocks, Bytes};
 
 use crate::heap::HEAP;
 use crate::inject::{Point, point};
-use crate::{cycle, kind, sharing, shelf};
+use crate::{concurrent, cycle, kind, sharing, shelf};
 
 /// Longest run, in bytes, that one refill takes: it is cleared at once, and should stay in a first-level cache until it
 /// is used.
@@ -170,6 +170,18 @@ fn bytes_of(marks: &[AtomicU8], at: usize) -> u64 {
     unsafe { p.read_unaligned() }
 }
 
+/// The other mark byte that means allocated: the new epoch while a cycle marks beside the program, else the present one. The
+/// caller holds the lock of a class, under which this does not change.
+fn other_mark(epoch: u8) -> u8 {
+    let (old, new) = cycle::epochs();
+    if old == epoch { new } else { epoch }
+}
+
+/// The mark byte of a cell of a kind that is handed out now. The caller as for [`other_mark`].
+fn birth_mark(kind: usize, epoch: u8) -> u8 {
+    if concurrent::is_born_marked(kind) { other_mark(epoch) } else { epoch }
+}
+
 /// Two block indices in one word.
 fn pair(low: u32, high: u32) -> usize {
     low as usize | (high as usize) << 32
@@ -179,6 +191,7 @@ const LOW: u64 = 0x0101_0101_0101_0101;
 
 /// First cell from `from` on whose byte is not (or, with `live`, is) the one that means "taken".
 fn find(marks: &[AtomicU8], from: usize, epoch: u8, live: bool) -> usize {
+    let other = other_mark(epoch);
     let mut at = from;
     let same = LOW * u64::from(epoch);
     while at < marks.len() {
@@ -190,7 +203,7 @@ fn find(marks: &[AtomicU8], from: usize, epoch: u8, live: bool) -> usize {
             }
         }
         let b = marks[at].load(Ordering::Relaxed);
-        if (b == epoch) == live {
+        if (b == epoch || b == other) == live {
             return at;
         }
         at += 1;
@@ -384,9 +397,13 @@ fn format(run: Run, class: usize, kind: usize, owner: u32) -> &'static Block {
 
 /// Marks a run's cells as handed out.
 fn claim(b: &Block, from: usize, cells: usize, epoch: u8) {
+    set_marks(b, from, cells, birth_mark(b.kind.get() as usize, epoch));
+}
+
+fn set_marks(b: &Block, from: usize, cells: usize, mark: u8) {
     // SAFETY: the block is `Small`.
     for m in unsafe { &b.all_marks()[from..from + cells] } {
-        m.store(epoch, Ordering::Relaxed);
+        m.store(mark, Ordering::Relaxed);
     }
 }
 
@@ -538,7 +555,7 @@ fn put_aside(list: &mut List, run: [usize; 2], epoch: u8) {
 pub(crate) fn release(from: usize, to: usize) {
     let place = HEAP.space.place(from).expect("a run lies in a block");
     let cells = (to - from) / place.block.cell.get() as usize;
-    claim(place.block, place.cell, cells, 0);
+    set_marks(place.block, place.cell, cells, 0);
 }
 
 /// As [`release`], for a thread that gives its own buffers back while others may sweep the block.
@@ -602,7 +619,7 @@ pub(crate) fn reclaim_if_empty(index: usize) -> bool {
     // Between the look and the lock the block may have got a run, another class, or be on its way there.
     let same = b.state() == State::Small
         && (b.class.get() as usize, b.kind.get() as usize, b.owner.get()) == (class, kind, owner);
-    if !same || !is_empty(epoch) || b.previous.get() == ORPHAN {
+    if !same || !is_empty(epoch) || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
         return false;
     }
     list.unlink(index as u32);
@@ -665,8 +682,9 @@ fn freed_in_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> 
     }
     // SAFETY: the block is `Small`.
     let marks = unsafe { b.all_marks() };
-    let live = count(marks, epoch);
-    if live > 0 || b.previous.get() == ORPHAN {
+    let other = other_mark(epoch);
+    let live = count(marks, epoch) + if other == epoch { 0 } else { count(marks, other) };
+    if live > 0 || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
         b.frees_until_look.set(tag | live as u32);
         return None;
     }

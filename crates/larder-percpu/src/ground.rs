@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
 
 use larder_sys::membarrier;
-use larder_sys::rseq_area::{self, Index, RSEQ_CS};
+use larder_sys::rseq_area::{self, CPU_ID, Index, RSEQ_CS};
 
 /// How this process associates buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,19 +41,45 @@ impl Ground {
     /// Sequences are used only where membarrier can abort them on other CPUs as well (kernel 5.10): without that, a
     /// stop could not close a buffer under a thread that it does not know.
     pub fn set_up(&self, indices: usize) -> Association {
+        self.set_up_by(indices, Index::MmCid)
+    }
+
+    /// As [`Ground::set_up`], by the given index; by CPU where the kernel keeps no concurrency ids.
+    pub fn set_up_by(&self, indices: usize, wanted: Index) -> Association {
         let barriers = membarrier::register();
         let area = match rseq_area::find() {
             Ok(area) if barriers.rseq => area,
             Ok(_) => return Association::Thread("membarrier cannot abort sequences (kernel 5.10 or later can)"),
             Err(why) => return Association::Thread(why),
         };
-        self.sequence_word.store(area.offset + RSEQ_CS, Ordering::Relaxed);
-        self.index_word.store(area.index_offset(), Ordering::Relaxed);
-        self.indices.store(indices as u32, Ordering::Relaxed);
-        match area.index {
-            Index::MmCid => Association::ConcurrencyId,
-            Index::CpuId => Association::Cpu,
+        let by_id = area.index == Index::MmCid && wanted == Index::MmCid;
+        let index = if by_id { area.index_offset() } else { area.offset + CPU_ID };
+        self.set(area, index, indices);
+        if by_id { Association::ConcurrencyId } else { Association::Cpu }
+    }
+
+    /// Sets up for buffers that belong to threads: the same sequences, with an index that is 0 in every thread and a slot
+    /// that is the thread's own. The kernel aborts them as any others, so a stop never finds one half-made. False where
+    /// there are no sequences; then [`bump_own`](crate::sequence::bump_own) does it.
+    pub fn set_up_for_threads(&self) -> bool {
+        match rseq_area::find() {
+            Ok(area) if membarrier::register().rseq => {
+                self.set(area, larder_sys::tls::offset_of_zero(), 1);
+                true
+            }
+            _ => false,
         }
+    }
+
+    fn set(&self, area: rseq_area::Area, index: isize, indices: usize) {
+        self.sequence_word.store(area.offset + RSEQ_CS, Ordering::Relaxed);
+        self.index_word.store(index, Ordering::Relaxed);
+        self.indices.store(indices as u32, Ordering::Relaxed);
+    }
+
+    /// Offsets from the thread pointer of `rseq_cs` and of the index word: what a compiler needs to emit a sequence.
+    pub fn offsets(&self) -> (isize, isize) {
+        (self.sequence_word.load(Ordering::Relaxed), self.index_word.load(Ordering::Relaxed))
     }
 
     /// How many indices there are; zero where sequences are not available.

@@ -4,6 +4,10 @@
 #![forbid(unsafe_code)]
 
 pub mod ablation;
+pub mod concurrent;
 pub mod crew;
+pub mod generations;
+pub mod group;
+pub mod labs;
 pub mod pacing;
 pub mod sharing;

@@ -41,8 +41,10 @@ pub struct ThreadBlock {
     pub open_token: Cell<u64>,
     /// The index of that transaction.
     pub open_index: Cell<u32>,
+    /// Never written: the index of a sequence on a buffer that belongs to the thread itself.
+    pub zero: Cell<u32>,
     /// Free for later.
-    reserved: [Cell<u32>; 5],
+    reserved: [Cell<u32>; 4],
 }
 
 const _: () = assert!(size_of::<ThreadBlock>() == 64);
@@ -63,6 +65,12 @@ pub fn block() -> *const ThreadBlock {
     at
 }
 
+/// Offset of [`ThreadBlock::zero`] from the thread pointer, the same in every thread.
+pub fn offset_of_zero() -> isize {
+    let at = block().wrapping_byte_add(core::mem::offset_of!(ThreadBlock, zero));
+    at.addr().wrapping_sub(crate::thread::thread_pointer().addr()) as isize
+}
+
 /// The calling thread's block as a reference.
 #[inline(always)]
 pub fn with<R>(f: impl FnOnce(&ThreadBlock) -> R) -> R {
@@ -73,6 +81,19 @@ pub fn with<R>(f: impl FnOnce(&ThreadBlock) -> R) -> R {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_zero_is_at_its_offset_in_every_thread() {
+        let here = offset_of_zero();
+        let read = move || {
+            let at = crate::thread::thread_pointer().wrapping_offset(here).cast::<u32>();
+            // SAFETY: the word of this thread's block.
+            (offset_of_zero() == here, unsafe { at.read() }, at.addr() - block().addr())
+        };
+        let place = core::mem::offset_of!(ThreadBlock, zero);
+        assert_eq!(read(), (true, 0, place));
+        assert_eq!(std::thread::spawn(read).join().unwrap(), (true, 0, place));
+    }
 
     #[test]
     fn every_thread_has_a_zeroed_block_of_its_own() {

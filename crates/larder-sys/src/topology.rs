@@ -13,8 +13,14 @@ pub enum Level {
     Core,
     /// A package (socket).
     Package,
+    /// The last-level cache: on processors of several chips, less than a package.
+    Cache,
     /// A NUMA node.
     Node,
+    /// The whole process: everybody together.
+    Process,
+    /// Groups of so many consecutive CPUs, for a topology that the kernel does not show, or a simulated one.
+    Groups(core::num::NonZeroU16),
 }
 
 /// CPUs in each core, package and node of a topology that is assumed; 0 where the kernel is asked.
@@ -31,14 +37,24 @@ pub fn assume(cpus: [usize; 3]) {
 }
 
 /// The lowest CPU that shares the level with `cpu`: the same number for all that share it. A CPU of which the kernel says
-/// nothing (offline, or no /sys) is alone for a core; for a package and a node it is with CPU 0.
+/// nothing (offline, or no /sys) is alone for a core; for the others it is with CPU 0.
 pub fn leader(level: Level, cpu: usize) -> usize {
-    let assumed = ASSUMED[level as usize].load(Ordering::Relaxed);
+    let assumed = match level {
+        Level::Core => Some(0),
+        // An assumed package has one last-level cache.
+        Level::Package | Level::Cache => Some(1),
+        Level::Node => Some(2),
+        Level::Process | Level::Groups(_) => None,
+    };
+    let assumed = assumed.map_or(0, |level: usize| ASSUMED[level].load(Ordering::Relaxed));
     if let Some(place) = cpu.checked_rem(assumed) {
         return cpu - place;
     }
     let alone = if level == Level::Core { cpu } else { 0 };
     match level {
+        Level::Process => Some(0),
+        Level::Groups(size) => Some(cpu - cpu % usize::from(size.get())),
+        Level::Cache => cache_leader(cpu),
         Level::Core => first_of(format_args!("/sys/devices/system/cpu/cpu{cpu}/topology/core_cpus_list\0")),
         Level::Package => first_of(format_args!("/sys/devices/system/cpu/cpu{cpu}/topology/package_cpus_list\0")),
         Level::Node => node_leader(cpu),
@@ -57,6 +73,14 @@ fn first_of(path: core::fmt::Arguments<'_>) -> Option<usize> {
     let mut buffer = [0; 1024];
     let used = list(path, &mut buffer)?;
     ranges(&buffer[..used]).next().map(|(first, _)| first)
+}
+
+/// The cache with the highest number is the last level.
+fn cache_leader(cpu: usize) -> Option<usize> {
+    const MOST_CACHES: usize = 16;
+    (0..MOST_CACHES)
+        .map_while(|n| first_of(format_args!("/sys/devices/system/cpu/cpu{cpu}/cache/index{n}/shared_cpu_list\0")))
+        .last()
 }
 
 /// Nodes are few and dense enough to be tried in order.
@@ -102,8 +126,16 @@ mod tests {
     }
 
     #[test]
+    fn groups_are_consecutive() {
+        let of = |size, cpu| leader(Level::Groups(core::num::NonZeroU16::new(size).unwrap()), cpu);
+        assert_eq!([of(1, 5), of(4, 3), of(4, 4), of(4, 7), of(3, 8)], [5, 0, 4, 4, 6]);
+        assert_eq!(leader(Level::Process, 77), 0);
+    }
+
+    #[test]
     fn every_leader_leads_itself() {
-        for level in [Level::Core, Level::Package, Level::Node] {
+        let groups = Level::Groups(core::num::NonZeroU16::new(3).unwrap());
+        for level in [Level::Core, Level::Package, Level::Cache, Level::Node, Level::Process, groups] {
             for cpu in 0..crate::cpus::possible() {
                 let leader = leader(level, cpu);
                 assert!(leader <= cpu);

@@ -24,6 +24,11 @@ use crate::stack::Stack;
 
 /// Rounds of looking at every work list before an idle marker sleeps.
 const LOOKS: usize = 64;
+/// Threads of the program that may help at once to mark beside it.
+pub const GUESTS: usize = 3;
+/// The place of the marker that marks beside the program, with those of its guests below. Rounds have fewer markers
+/// ([`Crew::prepare`] bounds them).
+const BESIDE: usize = MAX_MARKERS - 1;
 /// Stack of a helper thread.
 const HELPER_STACK: usize = 256 << 10;
 
@@ -126,7 +131,7 @@ impl Crew {
             return 0;
         }
         let mut have = self.helpers.load(Ordering::Relaxed);
-        while have + 1 < markers.min(MAX_MARKERS) && self.set_up(have + 1).is_ok() && start_helper(have + 1) {
+        while have + 1 < markers.min(BESIDE - GUESTS) && self.set_up(have + 1).is_ok() && start_helper(have + 1) {
             have += 1;
             self.helpers.store(have, Ordering::Relaxed);
         }
@@ -141,6 +146,36 @@ impl Crew {
     pub unsafe fn first(&self) -> &mut Own {
         // SAFETY: the caller's promise.
         unsafe { &mut *self.owns[0].get() }
+    }
+
+    /// Gives [`Crew::beside`] and its guests their memory. False where there is none. Nobody uses it meanwhile.
+    pub fn prepare_beside(&self) -> bool {
+        (BESIDE - GUESTS..=BESIDE).all(|i| self.set_up(i).is_ok())
+    }
+
+    /// The public part of the work list of [`Crew::beside`].
+    pub fn beside_list(&self) -> &Public {
+        &self.publics[BESIDE]
+    }
+
+    /// The private state of a thread that helps [`Crew::beside`], by its number below [`GUESTS`].
+    ///
+    /// # Safety
+    /// As for [`Crew::beside`], for each number.
+    #[allow(clippy::mut_from_ref)] // The caller's promise makes it unique.
+    pub unsafe fn guest(&self, number: usize) -> &mut Own {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.owns[BESIDE - GUESTS + number].get() }
+    }
+
+    /// The private state of the thread that marks beside the program: no round uses it.
+    ///
+    /// # Safety
+    /// [`Crew::prepare_beside`] has succeeded, and the caller keeps only one of these at a time.
+    #[allow(clippy::mut_from_ref)] // The caller's promise makes it unique.
+    pub unsafe fn beside(&self) -> &mut Own {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.owns[BESIDE].get() }
     }
 
     /// Marks to the end with `markers` markers, beginning with what `first` (marker 0) holds. Returns what the others
@@ -252,7 +287,9 @@ impl Crew {
         loop {
             if busy {
                 marker.drain(|pieces| self.ending.announce_work(pieces));
-                if !marker.take_back(&self.publics[me], round.form) && !self.steal(marker, me, round) {
+                // SAFETY: marker `me`'s own.
+                let took_back = unsafe { marker.take_back(&self.publics[me], round.form) };
+                if !took_back && !self.steal(marker, me, round) {
                     self.ending.become_idle(me);
                     busy = false;
                 }

@@ -7,6 +7,7 @@
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use larder_policy::ablation::{Ablation, Optimization};
+use larder_sys::vector::Vector;
 
 use crate::descriptor::{self, Entry, MAX_PROCS, MarkProc};
 use crate::public::{self, Public};
@@ -172,11 +173,14 @@ impl<H: Objects> Hot<H> {
     #[inline(always)]
     fn follow<L: Look>(&mut self, mut place: H::Place, mut word: usize, range: Range) {
         let mut link = Link { inside: 0, place: 0 };
+        // So that whoever interrupts the marker does not wait for the end of the list.
+        let mut steps = 1024;
         while let Some(Marked { bytes, entry }) = self.heap.mark(place) {
             self.tally.bytes += bytes;
             self.tally.objects += 1;
+            steps -= 1;
             let words = entry.descriptor / size_of::<usize>();
-            if !entry.descriptor.is_multiple_of(size_of::<usize>()) || words > window::NARROW {
+            if !entry.descriptor.is_multiple_of(size_of::<usize>()) || words > window::NARROW || steps == 0 {
                 // The stack is empty, so there is room.
                 self.stack.push_if(entry, true);
                 return;
@@ -277,10 +281,14 @@ pub struct Marker<'a, H: Objects> {
     empty_at: usize,
     /// What it did.
     pub tally: Tally,
+    /// Where entries go that are not to be scanned beside the program; `None` in a stopped world. See [`Marker::put_aside`].
+    aside: Option<&'a mut Vector<Entry>>,
+    /// Every descriptor that is found through the object is put aside.
+    found_aside: bool,
 }
 
 impl<'a, H: Objects> Marker<'a, H> {
-    /// A marker with nothing to do, and no public part.
+    /// A marker that goes on with what is on its stack, and has no public part.
     pub fn new(heap: H, own: &'a mut Own) -> Self {
         Self {
             heap,
@@ -291,6 +299,8 @@ impl<'a, H: Objects> Marker<'a, H> {
             at: 0,
             empty_at: 0,
             tally: Tally::default(),
+            aside: None,
+            found_aside: false,
         }
     }
 
@@ -304,6 +314,25 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.ablation
     }
 
+    /// For marking beside the program: entries that name a client's mark procedure, or a descriptor that must be looked
+    /// up in memory which the program may be changing, are added to `aside` and not scanned. A procedure may follow
+    /// pointers into memory that another thread frees; a type that is read too early may be anything.
+    ///
+    /// One in the object behind its first word is looked up: it is written once, when the object is made, and is zero before.
+    /// Unless `made_meanwhile`, that objects are found before they are made.
+    pub fn put_aside(&mut self, aside: &'a mut Vector<Entry>, made_meanwhile: bool) {
+        self.aside = Some(aside);
+        self.found_aside = made_meanwhile;
+    }
+
+    /// Takes an entry aside if that is wanted; says whether it was.
+    fn is_put_aside(&mut self, entry: Entry) -> bool {
+        let Some(aside) = &mut self.aside else { return false };
+        // An entry that is lost is found by the walk that an overflow asks for.
+        self.own.stack.overflowed |= aside.push(entry).is_err();
+        true
+    }
+
     /// The heap.
     pub fn heap(&self) -> H {
         self.heap
@@ -314,6 +343,13 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.own.stack.push(entry);
     }
 
+    /// Adds work, or takes it aside where the marker does so at all: for an object whose descriptor may not be there yet.
+    pub fn push_unless_beside(&mut self, entry: Entry) {
+        if !self.is_put_aside(entry) {
+            self.push(entry);
+        }
+    }
+
     /// Adds a range of words.
     pub fn push_range(&mut self, low: usize, high: usize, interior: Interior) {
         let low = low.next_multiple_of(size_of::<usize>());
@@ -322,6 +358,29 @@ impl<'a, H: Objects> Marker<'a, H> {
         if length > 0 {
             self.push(Entry { start: core::ptr::with_exposed_provenance_mut(low), descriptor: length | tag });
         }
+    }
+
+    /// Looks at the words of a range now, and marks what they refer to: for ranges that may be gone later.
+    ///
+    /// # Safety
+    /// The range is readable.
+    pub unsafe fn scan_now(&mut self, low: usize, high: usize, interior: Interior) {
+        let mut hot = self.lift();
+        let range = self.heap.range();
+        for at in (low.next_multiple_of(size_of::<usize>())..high & !7).step_by(size_of::<usize>()) {
+            // SAFETY: the caller's promise.
+            let word = unsafe { core::ptr::with_exposed_provenance::<usize>(at).read() };
+            if word.wrapping_sub(range.base) < range.span
+                && let Some(place) = self.heap.find(word, interior)
+            {
+                hot.found::<true>(&mut self.queue, place, word);
+                if hot.refused.is_some() {
+                    self.lower(hot);
+                    hot = self.lift();
+                }
+            }
+        }
+        self.lower(hot);
     }
 
     /// Looks at one word as if it had been found in a range.
@@ -349,9 +408,19 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.lower(hot);
     }
 
+    /// Whether its private part is empty. What is in its queue does not count.
+    pub fn is_idle(&self) -> bool {
+        self.own.stack.is_empty()
+    }
+
+    /// Remembers that something marked was not scanned: the heap is walked for it.
+    pub fn note_overflow(&mut self) {
+        self.own.stack.note_overflow();
+    }
+
     /// Marks what is still in the queue.
     #[inline(never)]
-    fn flush(&mut self) {
+    pub fn flush(&mut self) {
         let mut hot = self.lift();
         let waiting = self.at.wrapping_sub(self.empty_at).min(QUEUE);
         for ago in (1..=waiting).rev() {
@@ -390,22 +459,28 @@ impl<'a, H: Objects> Marker<'a, H> {
     /// Works until its private part and its queue are empty. Returns entries to the public part on the way, calling
     /// `announce` with their number.
     pub fn drain(&mut self, announce: impl FnMut(usize)) {
+        self.drain_until(announce, || false);
+    }
+
+    /// As [`Marker::drain`], but leaves what is left on its stack when `interrupted` says so. It is asked for every batch.
+    /// Returns whether nothing is left.
+    pub fn drain_until(&mut self, announce: impl FnMut(usize), interrupted: impl FnMut() -> bool) -> bool {
         if self.ablation.leaves_out(Optimization::Prefetch) {
-            self.drain_as::<false>(announce);
+            self.drain_as::<false>(announce, interrupted)
         } else {
-            self.drain_as::<true>(announce);
+            self.drain_as::<true>(announce, interrupted)
         }
     }
 
-    fn drain_as<const QUEUED: bool>(&mut self, announce: impl FnMut(usize)) {
+    fn drain_as<const QUEUED: bool>(&mut self, announce: impl FnMut(usize), interrupted: impl FnMut() -> bool) -> bool {
         match window::best() {
-            Form::Portable => self.drain_with::<Portable, QUEUED>(announce),
+            Form::Portable => self.drain_with::<Portable, QUEUED>(announce, interrupted),
             // SAFETY: the processor has what the form asks for.
             #[cfg(target_arch = "x86_64")]
-            Form::Avx2 => unsafe { self.drain_avx2::<QUEUED>(announce) },
+            Form::Avx2 => unsafe { self.drain_avx2::<QUEUED>(announce, interrupted) },
             // SAFETY: likewise.
             #[cfg(target_arch = "x86_64")]
-            Form::Avx512 => unsafe { self.drain_avx512::<QUEUED>(announce) },
+            Form::Avx512 => unsafe { self.drain_avx512::<QUEUED>(announce, interrupted) },
             #[cfg(not(target_arch = "x86_64"))]
             _ => unreachable!("forms of other processors"),
         }
@@ -413,18 +488,30 @@ impl<'a, H: Objects> Marker<'a, H> {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn drain_avx2<const QUEUED: bool>(&mut self, announce: impl FnMut(usize)) {
-        self.drain_with::<window::Avx2, QUEUED>(announce);
+    fn drain_avx2<const QUEUED: bool>(
+        &mut self,
+        announce: impl FnMut(usize),
+        interrupted: impl FnMut() -> bool,
+    ) -> bool {
+        self.drain_with::<window::Avx2, QUEUED>(announce, interrupted)
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,avx512f,bmi1,bmi2,popcnt")]
-    fn drain_avx512<const QUEUED: bool>(&mut self, announce: impl FnMut(usize)) {
-        self.drain_with::<window::Avx512, QUEUED>(announce);
+    fn drain_avx512<const QUEUED: bool>(
+        &mut self,
+        announce: impl FnMut(usize),
+        interrupted: impl FnMut() -> bool,
+    ) -> bool {
+        self.drain_with::<window::Avx512, QUEUED>(announce, interrupted)
     }
 
     #[inline(always)]
-    fn drain_with<L: Look, const QUEUED: bool>(&mut self, mut announce: impl FnMut(usize)) {
+    fn drain_with<L: Look, const QUEUED: bool>(
+        &mut self,
+        mut announce: impl FnMut(usize),
+        mut interrupted: impl FnMut() -> bool,
+    ) -> bool {
         let share_above = match self.public {
             Some((_, form)) => form.share_above(),
             None => usize::MAX / (2 * size_of::<Entry>()),
@@ -433,6 +520,11 @@ impl<'a, H: Objects> Marker<'a, H> {
         let out = self.own.words;
         let mut hot = self.lift();
         loop {
+            if interrupted() {
+                self.lower(hot);
+                self.flush();
+                return self.own.stack.is_empty();
+            }
             if hot.stack.is_above(share_above) {
                 self.lower(hot);
                 self.share(&mut announce);
@@ -468,8 +560,9 @@ impl<'a, H: Objects> Marker<'a, H> {
                     interior = Interior::Always;
                 }
                 let at = entry.start.cast::<usize>().cast_const();
-                // SAFETY: whoever pushed the entry vouches for its range, and the world is stopped. Memory that a program did
-                // not write yet comes from the kernel as zeroes or holds what was there before. There is room for a piece.
+                // SAFETY: whoever pushed the entry vouches for its range. Memory that a program did not write yet comes from the
+                // kernel as zeroes or holds what was there before; in a cycle beside the program a word may change while it is
+                // read, and then its page is scanned again. There is room for a piece.
                 found += unsafe {
                     if length <= window::NARROW {
                         L::collect(at, length, range, out.add(found))
@@ -485,7 +578,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                 self.lower(hot);
                 self.flush();
                 if self.own.stack.is_empty() {
-                    return;
+                    return true;
                 }
                 hot = self.lift();
             }
@@ -549,8 +642,16 @@ impl<'a, H: Objects> Marker<'a, H> {
                 self.own.stack.push(Entry { descriptor: length | tag, ..entry });
             }
             descriptor::BITMAP => self.scan_bitmap::<QUEUED>(entry),
-            descriptor::PROC => self.call_proc(entry),
+            descriptor::PROC => {
+                if !self.is_put_aside(entry) {
+                    self.call_proc(entry);
+                }
+            }
             _ => {
+                let early = self.found_aside || entry.descriptor as isize <= descriptor::PER_OBJECT as isize;
+                if early && self.is_put_aside(entry) {
+                    return;
+                }
                 // SAFETY: only objects get here, and their kind says where the descriptor is.
                 let resolved = unsafe { descriptor::resolve(entry.start, entry.descriptor) };
                 // A descriptor that again names itself would never end.
@@ -628,14 +729,17 @@ impl<'a, H: Objects> Marker<'a, H> {
         }
     }
 
-    /// Takes something public back; false where there is nothing. Its private part is empty.
-    pub(crate) fn take_back(&mut self, public: &Public, form: public::Form) -> bool {
-        // SAFETY: the crew passes this marker's own.
+    /// Takes something public back; false where there is nothing. In the watermark's form its private part is empty.
+    ///
+    /// # Safety
+    /// The public part is this marker's own.
+    pub unsafe fn take_back(&mut self, public: &Public, form: public::Form) -> bool {
+        // SAFETY: the caller's promise.
         unsafe { public.take_back(form, &mut self.own.stack) }
     }
 
     /// Steals from another's public part; false where there is nothing.
-    pub(crate) fn steal_from(&mut self, victim: &Public, form: public::Form) -> bool {
+    pub fn steal_from(&mut self, victim: &Public, form: public::Form) -> bool {
         let got = victim.steal(form, &mut self.own.stack);
         self.tally.stolen += got;
         got > 0
@@ -655,7 +759,7 @@ impl<'a, H: Objects> Marker<'a, H> {
 
     /// Gives the marker a public part for the next round, or takes it away: outside of a round nobody would take what it
     /// shares.
-    pub(crate) fn set_public(&mut self, public: Option<(&'a Public, public::Form)>) {
+    pub fn set_public(&mut self, public: Option<(&'a Public, public::Form)>) {
         self.public = public;
     }
 

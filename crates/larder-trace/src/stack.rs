@@ -231,6 +231,11 @@ impl Stack {
         self.top == self.bottom
     }
 
+    /// Remembers that entries were dropped.
+    pub fn note_overflow(&mut self) {
+        self.overflowed = true;
+    }
+
     /// Whether entries were dropped since the last call.
     pub fn take_overflow(&mut self) -> bool {
         core::mem::take(&mut self.overflowed)

@@ -59,6 +59,8 @@ const TABLE: &[Row] = &[
     row("larder-gc", Layer(5), May::ImportLayers(0, 4)),
     row("larder-gccpp", Layer(5), May::ImportLayers(0, 4)),
     row("larder-cs", Layer(5), May::ImportLayers(0, 4)),
+    // Goes into programs that are not ours, beside no heap, and has `std`.
+    Row { name: "larder-locks", place: Layer(5), may: May::ImportLayers(0, 4), no_std: false },
     row("larder-malloc", Layer(5), May::ImportLayers(0, 4)),
     row("larder-vm", Layer(5), May::ImportLayers(0, 4)),
     row("larder-preload", Layer(5), May::ImportLayers(0, 4)),

@@ -4,6 +4,8 @@
 //! [`html`] draws. What is written: `NAME.html`, one page that needs nothing beside it, and `NAME.json`, every figure of every run.
 
 mod html;
+mod labs;
+mod labs_numbers;
 mod measure;
 mod thesis;
 mod thesis_numbers;
@@ -46,6 +48,10 @@ enum Name {
     /// Endo's thesis (2001), chapter 3: parallel marking
     #[value(name = "thesis-3")]
     Thesis3,
+    /// Garthwaite, Dice and White (VEE'05): allocation buffers of processors
+    Vee05,
+    /// Kirsch, Payer and Röck: hierarchical allocation buffers
+    Hab,
 }
 
 /// How much is run.
@@ -135,10 +141,11 @@ pub fn run(arguments: &ExperimentArguments) -> Result<u8, Failure> {
             arguments.output.display()
         ))
     })?;
-    let bench = measure::Bench::new()?;
     let (name, report) = match arguments.name {
-        Name::Thesis2 => ("thesis-2", thesis::chapter_2(&bench, size)?),
-        Name::Thesis3 => ("thesis-3", thesis::chapter_3(&bench, size)?),
+        Name::Thesis2 => ("thesis-2", thesis::chapter_2(&measure::Bench::new()?, size)?),
+        Name::Thesis3 => ("thesis-3", thesis::chapter_3(&measure::Bench::new()?, size)?),
+        Name::Vee05 => ("vee05", labs::vee05(size)?),
+        Name::Hab => ("hab", labs::hab(size)?),
     };
     print!("{}", report.text);
     let files = [

@@ -36,6 +36,65 @@ pub struct Slot {
 
 const _: () = assert!(size_of::<Slot>() == 16);
 
+/// One compare-and-swap of a pair, with or without a lock prefix: 1 when it was done.
+macro_rules! swap_pair {
+    ($instruction:literal, $slot:expr, $old:expr, $new:expr) => {{
+        let done: u8;
+        let (slot, old, new): (&Slot, [usize; 2], [usize; 2]) = ($slot, $old, $new);
+        // SAFETY: one instruction on two atomics, aligned because slots are; rbx, which the compiler keeps for itself, is
+        // put back.
+        unsafe {
+            asm!(
+                "xchg rbx, rsi",
+                concat!($instruction, " xmmword ptr [rdi]"),
+                "sete r8b",
+                "xchg rbx, rsi",
+                in("rdi") slot,
+                inout("rsi") new[0] => _,
+                in("rcx") new[1],
+                inout("rax") old[0] => _,
+                inout("rdx") old[1] => _,
+                out("r8b") done,
+                options(nostack),
+            );
+        }
+        done != 0
+    }};
+}
+
+impl Slot {
+    /// An empty slot, closed.
+    pub const fn new() -> Self {
+        Self { frontier: AtomicUsize::new(0), limit: AtomicUsize::new(0) }
+    }
+
+    /// Both words, one after the other: they may not belong together. The compare forms look at both at once.
+    #[inline(always)]
+    pub fn load(&self) -> [usize; 2] {
+        // Relaxed: whoever acts on it compares both words in the instruction that acts.
+        [self.frontier.load(Ordering::Relaxed), self.limit.load(Ordering::Relaxed)]
+    }
+
+    /// Replaces the pair if it is `old`, among any threads: one `lock cmpxchg16b`, which is a full fence.
+    #[inline]
+    pub fn compare_exchange(&self, old: [usize; 2], new: [usize; 2]) -> bool {
+        swap_pair!("lock cmpxchg16b", self, old, new)
+    }
+
+    /// As [`Slot::compare_exchange`] where only the calling thread, its handlers, and whoever stopped it use the slot: one
+    /// instruction without a lock.
+    #[inline]
+    pub fn compare_exchange_own(&self, old: [usize; 2], new: [usize; 2]) -> bool {
+        swap_pair!("cmpxchg16b", self, old, new)
+    }
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Takes `bytes` from the current index's buffer: returns the old frontier, or 0 when the rest is too small, the slot
 /// is closed, or sequences are not available.
 ///
@@ -181,30 +240,12 @@ pub unsafe fn replace(ground: &Ground, slot: usize, expected: [usize; 2], new: [
 #[inline(always)]
 pub unsafe fn bump_own(slot: &Slot, bytes: usize) -> usize {
     loop {
-        // Relaxed: own thread, or ordered by the stop.
-        let seen = [slot.frontier.load(Ordering::Relaxed), slot.limit.load(Ordering::Relaxed)];
+        let seen = slot.load();
         let next = seen[0].wrapping_add(bytes);
         if next > seen[1] {
             return 0;
         }
-        let done: u8;
-        // SAFETY: one instruction on a pair that the caller owns, aligned because slots are; rbx is put back.
-        unsafe {
-            asm!(
-                "xchg rbx, rsi",
-                "cmpxchg16b xmmword ptr [rdi]",
-                "sete r8b",
-                "xchg rbx, rsi",
-                in("rdi") slot,
-                inout("rsi") next => _,
-                in("rcx") seen[1],
-                inout("rax") seen[0] => _,
-                inout("rdx") seen[1] => _,
-                out("r8b") done,
-                options(nostack),
-            );
-        }
-        if done != 0 {
+        if slot.compare_exchange_own(seen, [next, seen[1]]) {
             return seen[0];
         }
     }

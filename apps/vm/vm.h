@@ -1,0 +1,257 @@
+/*
+ * A small object model on larder_vm.h, the options and the result line, for the programs of this folder.
+ *
+ * An object is a header, references, and words that are not references. The header has the object's size in bytes in bits 32
+ * to 63 and the number of its references in bits 8 to 31. The first other word of each object is its number, from which every
+ * program can tell that it is the object that it should be.
+ */
+#ifndef VM_H
+#define VM_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <larder_vm.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef uintptr_t Ref;
+typedef larder_vm_thread Thread;
+
+static const char *program_name;
+static larder_vm *vm;
+static larder_vm_config vm_config;
+static long vm_threads = 1;
+static double vm_begun_s;
+
+static inline double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+/* A random generator with a state of its own (splitmix64). */
+static inline uint64_t random_next(uint64_t *state) {
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* A sum that depends on every value but not on their order. */
+static inline uint64_t mixed(uint64_t value) {
+    return random_next(&value);
+}
+
+__attribute__((noreturn, cold, format(printf, 1, 2))) static inline void fail(const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    fprintf(stderr, "%s: ", program_name);
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+    exit(1);
+}
+
+static inline uintptr_t header(size_t refs, size_t bytes) {
+    return (uintptr_t)bytes << 32 | (uintptr_t)refs << 8;
+}
+
+static inline size_t refs_of(uintptr_t word) {
+    return word >> 8 & 0xffffff;
+}
+
+static inline uintptr_t *slot_of(Ref object, size_t i) {
+    return (uintptr_t *)object + 1 + i;
+}
+
+static inline Ref get(Ref object, size_t i) {
+    return *(volatile uintptr_t *)slot_of(object, i);
+}
+
+static inline void set(Thread *thread, Ref object, size_t i, Ref value) {
+    larder_vm_store(thread, slot_of(object, i), value);
+}
+
+/* Word `i` behind the references; word 0 is the number. */
+static inline uint64_t *word_of(Ref object, size_t i) {
+    return (uint64_t *)slot_of(object, refs_of(*(uintptr_t *)object) + i);
+}
+
+/* A new object. A safepoint. */
+static inline Ref make(Thread *thread, size_t refs, size_t words, uint64_t number) {
+    size_t bytes = 8 * (1 + refs + words);
+    uintptr_t *object = larder_vm_allocate(thread, bytes);
+    if (!object) {
+        fprintf(stderr, "%s: out of memory: try a larger --old\n", program_name);
+        exit(3);
+    }
+    object[0] = header(refs, bytes);
+    if (words)
+        object[1 + refs] = number;
+    return (Ref)object;
+}
+
+/* Roots of a function: `ROOTS(thread, 3)` declares `root[0]` to `root[2]`; `DONE(thread)` ends them. */
+#define ROOTS(thread, n) \
+    Ref root[n]; \
+    memset(root, 0, sizeof root); \
+    larder_vm_frame frame_of_roots; \
+    larder_vm_link(thread, &frame_of_roots, root, n)
+#define DONE(thread) larder_vm_unlink(thread)
+
+static size_t vm_size(void *context, const void *object, uintptr_t word) {
+    (void)context, (void)object;
+    return word >> 32;
+}
+
+static void vm_scan(void *context, void *object, uintptr_t from, uintptr_t to, larder_vm_visitor *visitor) {
+    (void)context;
+    uintptr_t *first = slot_of((Ref)object, 0), *end = first + refs_of(*(uintptr_t *)object);
+    if ((uintptr_t)first < from)
+        first = (uintptr_t *)((from + 7) & ~(uintptr_t)7);
+    if ((uintptr_t)end > to)
+        end = (uintptr_t *)((to + 7) & ~(uintptr_t)7);
+    if (first < end)
+        visitor->slots(visitor, first, end - first);
+}
+
+/* Objects that every thread may use. */
+enum { VM_GLOBALS = 16 };
+static Ref vm_global[VM_GLOBALS];
+
+static void vm_roots(void *context, larder_vm_visitor *visitor) {
+    (void)context;
+    visitor->slots(visitor, vm_global, VM_GLOBALS);
+}
+
+static long vm_number(const char *option, const char *text, long least, long most) {
+    char *end;
+    long value = text ? strtol(text, &end, 10) : 0;
+    if (!text || end == text || *end || value < least || value > most)
+        fail("%s needs a number from %ld to %ld", option, least, most);
+    return value;
+}
+
+static int vm_choice(const char *option, const char *text, const char *const *choices) {
+    for (int i = 0; text && choices[i]; i++)
+        if (!strcmp(text, choices[i]))
+            return i;
+    fprintf(stderr, "%s: %s must be one of:", program_name, option);
+    for (int i = 0; choices[i]; i++)
+        fprintf(stderr, " %s", choices[i]);
+    fputc('\n', stderr);
+    exit(2);
+}
+
+/*
+ * Takes the heap's options out of the arguments and makes the heap. What is left begins at argv[1]; returns how many.
+ */
+static inline int vm_begin(int argc, char **argv) {
+    static const char *const associations[] = {"id", "thread", "cpu", "flip", 0};
+    static const char *const barriers[] = {"conditional", "cards", "stores", 0};
+    program_name = argv[0];
+    larder_vm_default_config(&vm_config);
+    int left = 1;
+    for (int i = 1; i < argc; i++) {
+        const char *option = argv[i], *value = i + 1 < argc ? argv[i + 1] : 0;
+        if (!strcmp(option, "--verify"))
+            vm_config.verify = vm_config.poison = 1;
+        else if (!strcmp(option, "--null"))
+            vm_config.never_collect = 1;
+        else if (!strncmp(option, "--", 2)) {
+            if (!strcmp(option, "--threads"))
+                vm_threads = vm_number(option, value, 1, 1000);
+            else if (!strcmp(option, "--young-kib"))
+                vm_config.young = vm_config.most_young = (size_t)vm_number(option, value, 256, 1 << 24) << 10;
+            else if (!strcmp(option, "--most-young-kib"))
+                vm_config.most_young = (size_t)vm_number(option, value, 256, 1 << 24) << 10;
+            else if (!strcmp(option, "--old"))
+                vm_config.old = (size_t)vm_number(option, value, 1, 1 << 16) << 20;
+            else if (!strcmp(option, "--buffer-kib"))
+                vm_config.buffer = (size_t)vm_number(option, value, 4, 512) << 10;
+            else if (!strcmp(option, "--collectors"))
+                vm_config.collectors = vm_number(option, value, 1, 16);
+            else if (!strcmp(option, "--tenure"))
+                vm_config.tenure = vm_number(option, value, 1, 6);
+            else if (!strcmp(option, "--every"))
+                vm_config.collect_every = vm_number(option, value, 1, 1 << 30);
+            else if (!strcmp(option, "--association"))
+                vm_config.association = vm_choice(option, value, associations);
+            else if (!strcmp(option, "--barrier"))
+                vm_config.barrier = vm_choice(option, value, barriers);
+            else
+                fail("there is no option %s: see README.md", option);
+            i++;
+        } else
+            argv[left++] = argv[i];
+    }
+    static const larder_vm_host host = {.size = vm_size, .scan = vm_scan, .roots = vm_roots};
+    char why[200];
+    vm = larder_vm_create(&vm_config, &host, why, sizeof why);
+    if (!vm)
+        fail("%s", why);
+    vm_begun_s = now_s();
+    return left;
+}
+
+/* Runs `body(number)` in `vm_threads` threads, attached; returns the sum of what they return. */
+typedef struct {
+    uint64_t (*body)(Thread *, long);
+    long number;
+    uint64_t sum;
+} VmTask;
+
+static void *vm_run_task(void *argument) {
+    VmTask *task = argument;
+    Thread *thread = larder_vm_attach(vm);
+    if (!thread)
+        fail("no memory for a thread");
+    task->sum = task->body(thread, task->number);
+    larder_vm_detach(thread);
+    return 0;
+}
+
+static inline uint64_t vm_in_threads(uint64_t (*body)(Thread *, long)) {
+    pthread_t *handles = calloc(vm_threads, sizeof *handles);
+    VmTask *tasks = calloc(vm_threads, sizeof *tasks);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 256 << 10);
+    for (long i = 0; i < vm_threads; i++) {
+        tasks[i] = (VmTask){body, i, 0};
+        if (pthread_create(&handles[i], &attributes, vm_run_task, &tasks[i]))
+            fail("cannot start thread %ld of %ld", i, vm_threads);
+    }
+    uint64_t sum = 0;
+    for (long i = 0; i < vm_threads; i++) {
+        pthread_join(handles[i], 0);
+        sum += tasks[i].sum;
+    }
+    free(handles);
+    free(tasks);
+    return sum;
+}
+
+/* Prints the result line and ends the heap. The checksum does not depend on settings, nor on the number of collections. */
+static inline int vm_end(const char *name, uint64_t checksum, uint64_t operations) {
+    double seconds = now_s() - vm_begun_s;
+    larder_vm_stats s;
+    larder_vm_get_stats(vm, &s);
+    printf("program=%s threads=%ld checksum=%016" PRIx64 " operations=%" PRIu64 " seconds=%.3f young=%" PRIu64 " full=%" PRIu64
+           " pause_ms=%.1f longest_ms=%.2f copied_mib=%.1f promoted_mib=%.1f compacted_mib=%.1f copying_ms=%.1f"
+           " compacting_ms=%.1f buffers=%" PRIu64 " buffer_mib=%.1f unused_mib=%.1f cards=%" PRIu64 "\n",
+           name, vm_threads, checksum, operations, seconds, s.young_collections, s.full_collections, s.pause_ns / 1e6,
+           s.longest_pause_ns / 1e6, s.copied_bytes / 1048576.0, s.promoted_bytes / 1048576.0, s.compacted_bytes / 1048576.0,
+           s.copying_ns / 1e6, s.compacting_ns / 1e6, s.buffers, s.buffer_bytes / 1048576.0, s.unused_bytes / 1048576.0,
+           s.dirty_cards);
+    larder_vm_destroy(vm);
+    return 0;
+}
+
+#endif

@@ -1,0 +1,48 @@
+//! The generational moving heap, for language implementers.
+//!
+//! A young generation collected by parallel copying, an old generation collected by parallel mark-compact, large objects
+//! apart (VEE'05, section 4). The host tells where references are ([`Host`]); the heap moves objects and updates them.
+//!
+//! | to read | about |
+//! |---|---|
+//! | [`Host`], [`Mutator`] | the interface, in both directions |
+//! | [`Config`] | what can be chosen |
+//! | [`sequence`] | what a compiler may inline |
+//! | `space`, `young`, `old`, `large` | where objects are |
+//! | `cycle` | collections: `copy`, `mark`, `compact`, `weak`, and `verify`, which looks after them |
+//!
+//! It must never use the process's allocator, nor run code of the host's other than [`Host`]'s functions.
+//!
+//! Several heaps may live in a process. A process that forks may use its heaps in the parent only: the child has no
+//! collectors.
+
+#![cfg_attr(not(test), no_std)]
+
+mod config;
+mod cycle;
+mod gang;
+mod handles;
+mod heap;
+mod host;
+mod large;
+mod list;
+mod mutator;
+mod old;
+pub mod sequence;
+mod source;
+mod space;
+mod stats;
+mod thread;
+mod young;
+
+pub use config::{Barrier, Config, CreateError};
+pub use handles::{Handle, Keep};
+pub use heap::{Heap, OutOfMemory, Owned};
+pub use host::{Collection, Host, RootVisitor, Visitor};
+pub use mutator::{Local, Mutator};
+pub use source::YoungSource;
+pub use stats::Stats;
+pub use thread::{Frame, Thread};
+
+/// What freed memory is filled with where that was asked for: no address, and odd, so that it looks like no object.
+pub(crate) const POISON: u8 = 0xdb;

@@ -1,0 +1,79 @@
+//! What a heap has done.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What a heap has done since it was made, and what it has now.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[repr(C)]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        /// Sync: each is added to with Relaxed, by mutators or in a stopped world; a reader gets each by itself.
+        #[derive(Default)]
+        pub(crate) struct Counters {
+            $(pub $name: AtomicU64,)*
+        }
+
+        impl Counters {
+            pub fn read(&self) -> Stats {
+                Stats { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Young collections, those that began a full one included.
+    young_collections,
+    /// Full collections.
+    full_collections,
+    /// Time that collections stopped the program, from the request to the resume, in nanoseconds.
+    pause_ns,
+    /// The longest of them.
+    longest_pause_ns,
+    /// Of `pause_ns`: until every thread stood.
+    stopping_ns,
+    /// Of `pause_ns`: copying.
+    copying_ns,
+    /// Of `pause_ns`: marking and compacting.
+    compacting_ns,
+    /// Bytes copied within the young generation.
+    copied_bytes,
+    /// Bytes promoted to the old generation.
+    promoted_bytes,
+    /// Objects copied or promoted.
+    moved_objects,
+    /// Bytes of old objects moved by compactions.
+    compacted_bytes,
+    /// Bytes of objects found by full collections, large ones included.
+    marked_bytes,
+    /// Cards scanned.
+    dirty_cards,
+    /// Blocks that pinned objects kept where they were, summed over collections.
+    kept_blocks,
+    /// Allocation buffers taken in the young generation. [`Heap::buffers`](crate::Heap::buffers) knows more of them.
+    buffers,
+    /// Bytes of those buffers.
+    buffer_bytes,
+    /// Of them, bytes that collections found unused.
+    unused_bytes,
+    /// Large objects allocated.
+    large_objects,
+    /// Their bytes.
+    large_bytes,
+    /// Objects whose finalizers became ready.
+    finalized,
+    /// The young generation's size now, both halves, in bytes.
+    young_bytes,
+    /// What the old generation has handed out, large objects included, in bytes.
+    old_bytes,
+}
+
+impl Counters {
+    pub fn add(counter: &AtomicU64, n: usize) {
+        counter.fetch_add(n as u64, Ordering::Relaxed);
+    }
+}

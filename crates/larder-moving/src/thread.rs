@@ -1,0 +1,174 @@
+//! What the heap knows of one thread.
+
+use core::cell::{Cell, UnsafeCell};
+use core::ptr;
+
+use larder_lab::Lab;
+use larder_sync::lock::Lock;
+use larder_sync::safepoint::Status;
+use larder_sys::arena::Arena;
+use larder_sys::memory::ReserveError;
+
+use crate::list::List;
+
+/// Slots of a thread's store buffer.
+pub(crate) const STORES: usize = 256;
+/// Local roots that a thread can have at a time.
+const LOCALS: usize = 1 << 20;
+
+/// A frame of a shadow stack: slots of the program's own that are roots while the frame is linked.
+///
+/// The newest frame is `Thread::frames`; a function links its frame when it begins and unlinks it when it ends.
+#[repr(C)]
+pub struct Frame {
+    /// The frame below, or null.
+    pub previous: *mut Frame,
+    /// How many slots there are.
+    pub count: usize,
+    /// The first of them.
+    pub slots: *mut usize,
+}
+
+/// A thread's record. Its first words are published (see [`crate::sequence`]): a compiler may inline what reads them.
+///
+/// Sync: the owner thread while it is not safe; collectors while the world is stopped. `next`, `used`: the registry's lock.
+#[repr(C)]
+pub struct Thread {
+    /// The thread's buffer: its first two words are the frontier and the limit. Never open where buffers belong to others.
+    pub lab: Lab,
+    /// Not 0 when the thread should call [`Mutator::poll`](crate::Mutator::poll). Sync: `safepoint.arrive`.
+    pub status: Status,
+    /// What a store of a reference is followed by: 0, 1, 2 as [`Barrier`](crate::Barrier) lists them.
+    pub barrier: Cell<u32>,
+    /// The newest frame of its shadow stack.
+    pub frames: Cell<*mut Frame>,
+    /// The card of a slot is the byte at this address plus the slot's address divided by 512.
+    pub card_bias: Cell<usize>,
+    /// The heap that it is attached to. Sync: set when it attaches.
+    pub(crate) heap: Cell<*const ()>,
+    pub(crate) locals: UnsafeCell<List<usize>>,
+    /// Its buffer in the old generation.
+    pub(crate) old_at: Cell<usize>,
+    pub(crate) old_end: Cell<usize>,
+    pub(crate) stores: UnsafeCell<[usize; STORES]>,
+    pub(crate) stored: Cell<usize>,
+    /// Where its stack begins (the highest address), and how far it reached when the thread became safe.
+    pub(crate) stack_base: Cell<*mut u8>,
+    pub(crate) stack_pointer: Cell<*mut u8>,
+    next: Cell<*mut Thread>,
+    used: Cell<bool>,
+}
+
+/// All threads of a heap.
+pub(crate) struct Registry {
+    lock: Lock,
+    /// Sync: `lock`.
+    inner: UnsafeCell<Inner>,
+}
+
+struct Inner {
+    arena: Arena,
+    first: *mut Thread,
+}
+
+// SAFETY: `inner` is used under `lock`; the records as they say.
+unsafe impl Sync for Registry {}
+// SAFETY: as above.
+unsafe impl Send for Registry {}
+
+impl Registry {
+    pub const fn new() -> Self {
+        let inner = Inner { arena: Arena::new(), first: ptr::null_mut() };
+        Self { lock: Lock::new(), inner: UnsafeCell::new(inner) }
+    }
+
+    /// Calls `f` with every attached thread, in the order of their records; nobody joins or leaves meanwhile.
+    pub fn with<R>(&self, f: impl FnOnce(&Threads) -> R) -> R {
+        let _guard = self.lock.lock();
+        // SAFETY: the lock is held.
+        let inner = unsafe { &*self.inner.get() };
+        f(&Threads { first: inner.first })
+    }
+
+    /// A record for the calling thread, safe and with an empty buffer.
+    pub fn join(&self) -> Result<&Thread, ReserveError> {
+        let _guard = self.lock.lock();
+        // SAFETY: the lock is held.
+        let inner = unsafe { &mut *self.inner.get() };
+        let mut at = inner.first;
+        // SAFETY: records live as long as the registry, and `used` and `next` are under its lock.
+        while let Some(thread) = unsafe { at.as_ref() } {
+            if !thread.used.get() {
+                thread.used.set(true);
+                return Ok(thread);
+            }
+            at = thread.next.get();
+        }
+        let locals = List::with_capacity(LOCALS)?;
+        let record = inner.arena.allocate_one::<Thread>()?.as_ptr();
+        let thread = Thread {
+            lab: Lab::new(),
+            status: Status::new_safe(),
+            barrier: Cell::new(0),
+            frames: Cell::new(ptr::null_mut()),
+            card_bias: Cell::new(0),
+            heap: Cell::new(ptr::null()),
+            locals: UnsafeCell::new(locals),
+            old_at: Cell::new(0),
+            old_end: Cell::new(0),
+            stores: UnsafeCell::new([0; STORES]),
+            stored: Cell::new(0),
+            stack_base: Cell::new(ptr::null_mut()),
+            stack_pointer: Cell::new(ptr::null_mut()),
+            next: Cell::new(inner.first),
+            used: Cell::new(true),
+        };
+        // SAFETY: the arena's memory is large enough, aligned, and nobody else's.
+        unsafe { record.write(thread) };
+        inner.first = record;
+        // SAFETY: as above.
+        Ok(unsafe { &*record })
+    }
+
+    /// Takes a record back: its thread is safe, and has given back what it had. `last` runs under the lock.
+    pub fn leave(&self, thread: &Thread, last: impl FnOnce()) {
+        let _guard = self.lock.lock();
+        last();
+        thread.used.set(false);
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let mut at = self.inner.get_mut().first;
+        while !at.is_null() {
+            // SAFETY: every record was written by `join` and is dropped once; the arena's memory stays.
+            unsafe {
+                let next = (*at).next.get();
+                ptr::drop_in_place(at);
+                at = next;
+            }
+        }
+    }
+}
+
+/// The threads of a registry whose lock is held.
+pub(crate) struct Threads {
+    first: *mut Thread,
+}
+
+impl Threads {
+    pub fn iter(&self) -> impl Iterator<Item = &Thread> {
+        let mut at = self.first;
+        core::iter::from_fn(move || {
+            // SAFETY: records live as long as the registry.
+            while let Some(thread) = unsafe { at.as_ref() } {
+                at = thread.next.get();
+                if thread.used.get() {
+                    return Some(thread);
+                }
+            }
+            None
+        })
+    }
+}

@@ -1,0 +1,252 @@
+//! One thread: what lives stays as it is, what dies makes room, at every size and in every generation.
+
+mod mini;
+
+use larder_moving::{Barrier, Collection, Config, Keep};
+use larder_units::Bytes;
+use mini::*;
+
+/// A list of `n` nodes with the numbers 0..n, the last one first; the references in slot 0.
+fn list(vm: &Vm<'_>, n: u64) -> usize {
+    vm.scope(|vm| {
+        let head = vm.local(0);
+        for i in 0..n {
+            let node = make(vm, Kind::Strong, 1, 8).unwrap();
+            set_number(node, i);
+            set(vm, node, 0, vm.get(head));
+            vm.set(head, node);
+        }
+        vm.get(head)
+    })
+}
+
+fn check_list(mut at: usize, n: u64) {
+    for i in (0..n).rev() {
+        assert_eq!(number(at), i);
+        at = get(at, 0);
+    }
+    assert_eq!(at, 0);
+}
+
+#[test]
+fn what_lives_survives_every_kind_of_collection() {
+    for barrier in [Barrier::ConditionalCards, Barrier::Cards, Barrier::StoreBuffer] {
+        let heap = heap(Config { barrier, ..small() });
+        let vm = heap.attach().unwrap();
+        let kept = vm.local(list(&vm, 1000));
+        for round in 0..6 {
+            vm.collect(if round % 3 == 2 { Collection::Full } else { Collection::Young });
+            check_list(vm.get(kept), 1000);
+        }
+        // Old by now; a new young end is remembered.
+        let tail = vm.local(list(&vm, 10));
+        let mut last = vm.get(kept);
+        while get(last, 0) != 0 {
+            last = get(last, 0);
+        }
+        set(&vm, last, 0, vm.get(tail));
+        vm.set(tail, 0);
+        list(&vm, 50_000);
+        vm.collect(Collection::Young);
+        let mut at = vm.get(kept);
+        for _ in 0..1000 {
+            at = get(at, 0);
+        }
+        check_list(at, 10);
+        assert!(heap.stats().promoted_bytes >= 1000 * 32, "{:?}", heap.stats());
+    }
+}
+
+#[test]
+fn garbage_is_collected_without_end() {
+    let heap = heap(small());
+    let vm = heap.attach().unwrap();
+    for _ in 0..100 {
+        list(&vm, 1000);
+    }
+    let stats = heap.stats();
+    assert!(stats.young_collections > 5, "{stats:?}");
+    assert!(stats.copied_bytes + stats.promoted_bytes < 1 << 20, "{stats:?}");
+}
+
+#[test]
+fn a_list_of_a_million_nodes_needs_no_stack() {
+    let heap = heap(Config {
+        young: Bytes::mib(4),
+        most_young: Bytes::mib(4),
+        old: Bytes::mib(128),
+        verify: false,
+        ..small()
+    });
+    let vm = heap.attach().unwrap();
+    let kept = vm.local(list(&vm, 1_000_000));
+    vm.collect(Collection::Full);
+    check_list(vm.get(kept), 1_000_000);
+}
+
+#[test]
+fn sizes_at_their_edges() {
+    let heap = heap(small());
+    let vm = heap.attach().unwrap();
+    let mut kept = vec![];
+    // Zero-length, odd, at the limit between small and large, at pages, huge.
+    let sizes = [8, 9, 15, 16, 17, 23, 31, 33, 1023, 1025, 8191, 8192, 8193, 8200, 12287, 12288, 12289, 65536, 1 << 20];
+    for round in 0..3 {
+        for (i, &bytes) in sizes.iter().enumerate() {
+            let object = if round == 1 { make_old } else { make }(&vm, Kind::Strong, 0, bytes - 8).unwrap();
+            payload(object).fill((i + round) as u8 + 1);
+            kept.push((vm.local(object), bytes, (i + round) as u8 + 1));
+        }
+        vm.collect(if round == 2 { Collection::Full } else { Collection::Young });
+        for &(local, bytes, byte) in &kept {
+            let object = vm.get(local);
+            assert_eq!(word(object) >> 32, bytes);
+            assert!(payload(object).iter().all(|&found| found == byte));
+        }
+    }
+    assert!(vm.allocate(0).is_ok(), "an allocation of nothing is one of 16 bytes");
+}
+
+#[test]
+fn memory_is_zero_after_it_was_poisoned() {
+    let heap = heap(small());
+    let vm = heap.attach().unwrap();
+    for i in 0..50_000 {
+        let bytes = 16 + i % 300;
+        let object = vm.allocate(bytes).unwrap();
+        // SAFETY: a fresh object.
+        let content = unsafe { std::slice::from_raw_parts_mut(object, bytes) };
+        assert!(content.iter().all(|&byte| byte == 0));
+        content.fill(0xff);
+        // SAFETY: as above.
+        unsafe { object.cast::<usize>().write(header(Kind::Strong, 0, bytes)) };
+    }
+    assert!(heap.stats().young_collections > 5);
+}
+
+#[test]
+fn large_objects_die_young_and_old() {
+    let heap = heap(small());
+    let vm = heap.attach().unwrap();
+    let kept = vm.local(make(&vm, Kind::Strong, 100_000, 0).unwrap());
+    vm.collect(Collection::Young);
+    for i in 0..2000 {
+        let child = make(&vm, Kind::Strong, 0, 8).unwrap();
+        set_number(child, i);
+        set(&vm, vm.get(kept), i as usize * 50, child);
+    }
+    for _ in 0..200 {
+        make(&vm, Kind::Strong, 0, 200_000).unwrap();
+    }
+    vm.collect(Collection::Young);
+    let used = heap.stats().old_bytes;
+    assert!(used < 4 << 20, "young large objects were freed: {used}");
+    for i in 0..2000 {
+        assert_eq!(number(get(vm.get(kept), i as usize * 50)), i);
+    }
+    vm.set(kept, 0);
+    vm.collect(Collection::Full);
+    assert_eq!(heap.stats().old_bytes, 0);
+}
+
+#[test]
+fn when_memory_is_out_it_is_a_value_and_comes_back() {
+    let heap = heap(Config { old: Bytes::mib(1), ..small() });
+    let vm = heap.attach().unwrap();
+    let head = vm.local(0);
+    let mut made = 0;
+    let out = loop {
+        match make(&vm, Kind::Strong, 1, 100) {
+            Ok(node) => {
+                set(&vm, node, 0, vm.get(head));
+                vm.set(head, node);
+                made += 1;
+            }
+            Err(out) => break out,
+        }
+    };
+    assert_eq!(out.wanted, Bytes(116));
+    assert!(made * 128 > 1 << 20, "{made}");
+    let (mut at, mut found) = (vm.get(head), 0);
+    while at != 0 {
+        (at, found) = (get(at, 0), found + 1);
+    }
+    assert_eq!(found, made);
+    assert!(make(&vm, Kind::Strong, 0, 2 << 20).is_err(), "longer than the heap");
+    assert!(make(&vm, Kind::Strong, 0, usize::MAX >> 40).is_err());
+    vm.set(head, 0);
+    let kept = vm.local(list(&vm, 5000));
+    check_list(vm.get(kept), 5000);
+}
+
+#[test]
+fn pinned_objects_stay_where_they_are() {
+    let heap = heap(small());
+    let vm = heap.attach().unwrap();
+    let mut pins = vec![];
+    for i in 0..300 {
+        list(&vm, 100);
+        let object = if i % 2 == 0 { make } else { make_old }(&vm, Kind::Strong, 1, 8).unwrap();
+        set_number(object, i);
+        pins.push((vm.handle(object, Keep::Pinned), object));
+        let child = make(&vm, Kind::Strong, 0, 8).unwrap();
+        set_number(child, i + 1000);
+        set(&vm, vm.get_handle(pins[i as usize].0), 0, child);
+        if i % 50 == 49 {
+            vm.collect(if i % 100 == 99 { Collection::Full } else { Collection::Young });
+        }
+        for (i, &(handle, object)) in pins.iter().enumerate() {
+            assert_eq!(vm.get_handle(handle), object);
+            assert_eq!(number(object), i as u64);
+            assert_eq!(number(get(object, 0)), i as u64 + 1000);
+        }
+    }
+    assert!(heap.stats().kept_blocks > 0 && heap.stats().compacted_bytes > 0, "{:?}", heap.stats());
+    for (handle, _) in pins {
+        vm.release(handle);
+    }
+    vm.collect(Collection::Full);
+    vm.collect(Collection::Full);
+    assert_eq!(heap.stats().old_bytes, 0);
+}
+
+#[test]
+fn compaction_closes_gaps() {
+    let heap = heap(small());
+    let vm = heap.attach().unwrap();
+    let kept = vm.local(make_old(&vm, Kind::Strong, 1000, 0).unwrap());
+    for i in 0..10_000 {
+        let object = make_old(&vm, Kind::Strong, 1, i % 700).unwrap();
+        if i % 10 == 0 {
+            set(&vm, vm.get(kept), i / 10, object);
+        }
+    }
+    let before = heap.stats().old_bytes;
+    vm.collect(Collection::Full);
+    let stats = heap.stats();
+    assert!(stats.old_bytes < before / 9, "{before} to {}", stats.old_bytes);
+    assert!(stats.old_bytes - stats.marked_bytes < 1024, "{stats:?}");
+    for i in 0..1000 {
+        assert_eq!(payload(get(vm.get(kept), i)).len(), i * 10 % 700);
+    }
+}
+
+#[test]
+fn a_store_buffer_that_overflows_is_helped_out_by_cards() {
+    let heap = heap(Config { barrier: Barrier::StoreBuffer, old: Bytes(512 << 10), ..small() });
+    let vm = heap.attach().unwrap();
+    let old = vm.local(make_old(&vm, Kind::Strong, 500, 0).unwrap());
+    let young = vm.local(make(&vm, Kind::Strong, 0, 8).unwrap());
+    set_number(vm.get(young), 5);
+    // Many times what the list of a heap this small holds.
+    for i in 0..1_000_000 {
+        set(&vm, vm.get(old), i % 500, vm.get(young));
+    }
+    vm.set(young, 0);
+    for kind in [Collection::Young, Collection::Full, Collection::Young] {
+        vm.collect(kind);
+        for i in 0..500 {
+            assert_eq!(number(get(vm.get(old), i)), 5);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Many threads: stops with threads that allocate, wait, come and go.
+
+mod mini;
+
+use larder_lab::{Lowest, Processors};
+use larder_moving::{Barrier, Collection, Config};
+use larder_percpu::Level;
+use larder_policy::labs::Sizes;
+use larder_units::Bytes;
+use mini::*;
+use std::sync::Barrier as Meeting;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Makes and drops lists, keeps one, and checks it; returns a number that depends on what was found.
+fn churn(vm: &Vm<'_>, seed: u64, rounds: u64) -> u64 {
+    vm.scope(|vm| {
+        let kept = vm.local(0);
+        let mut sum = 0;
+        for round in 0..rounds {
+            let node = make(vm, Kind::Strong, 2, 8 + (round % 40) as usize).unwrap();
+            set_number(node, seed * 1_000_000 + round);
+            if round % 16 == 0 {
+                set(vm, node, 0, vm.get(kept));
+                vm.set(kept, node);
+            }
+            if round % 512 == 511 {
+                let (mut at, mut expected) = (vm.get(kept), round / 16 * 16);
+                while at != 0 {
+                    assert_eq!(number(at), seed * 1_000_000 + expected);
+                    sum += number(at);
+                    (at, expected) = (get(at, 0), expected.wrapping_sub(16));
+                }
+                vm.set(kept, 0);
+                // The next list begins at a multiple of 16 again; its last number is this round's.
+                let node = make(vm, Kind::Strong, 1, 8).unwrap();
+                set_number(node, seed * 1_000_000 + round + 1 - 16);
+                vm.set(kept, 0);
+            }
+        }
+        sum
+    })
+}
+
+#[test]
+fn threads_that_allocate_do_not_disturb_each_other() {
+    let sizes = |kib: usize| Sizes::fixed(Bytes(kib << 10));
+    let shapes = [
+        buffers(Lowest::Threads, 4),
+        buffers(Lowest::Processors(Processors::ConcurrencyIds), 16),
+        buffers(Lowest::Processors(Processors::Cpus), 4),
+        buffers(Lowest::Flip(Processors::ConcurrencyIds), 32),
+        larder_lab::Config { sequences: false, ..buffers(Lowest::Threads, 8) },
+        buffers(Lowest::Threads, 4).under(Level::Package, sizes(32)),
+        buffers(Lowest::Threads, 4).under(Level::Core, sizes(16)).under(Level::Package, sizes(64)),
+        buffers(Lowest::Nobody, 4).under(Level::Process, sizes(16)),
+        larder_lab::Config::by_concurrency_id(),
+    ];
+    for (i, buffers) in shapes.into_iter().enumerate() {
+        let barrier = if i % 2 == 0 { Barrier::ConditionalCards } else { Barrier::StoreBuffer };
+        let heap = heap(Config { barrier, buffers, ..small() });
+        let sums: Vec<u64> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|seed| {
+                    let heap = &heap;
+                    scope.spawn(move || churn(&heap.attach().unwrap(), seed, 4096))
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(heap.stats().buffers + heap.buffers().level_statistics(0).map_or(0, |level| level.refills) > 20);
+        let alone = mini::heap(small());
+        let vm = alone.attach().unwrap();
+        assert_eq!(sums, (0..8).map(|seed| churn(&vm, seed, 4096)).collect::<Vec<_>>());
+        assert!(heap.stats().young_collections > 3, "{:?}", heap.stats());
+    }
+}
+
+#[test]
+fn a_thousand_threads_mostly_asleep() {
+    const THREADS: usize = 1000;
+    let heap =
+        heap(Config { young: Bytes::mib(8), most_young: Bytes::mib(8), verify: false, poison: false, ..small() });
+    let (meeting, done) = (Meeting::new(THREADS + 1), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for seed in 0..THREADS as u64 {
+            let (heap, meeting, done) = (&heap, &meeting, &done);
+            std::thread::Builder::new()
+                .stack_size(64 << 10)
+                .spawn_scoped(scope, move || {
+                    let mut vm = heap.attach().unwrap();
+                    let kept = vm.local(make(&vm, Kind::Strong, 0, 8).unwrap());
+                    set_number(vm.get(kept), seed);
+                    // All are attached, and asleep here while the collections below run.
+                    vm.blocking(|| meeting.wait());
+                    vm.blocking(|| meeting.wait());
+                    churn(&vm, seed, 300);
+                    assert_eq!(number(vm.get(kept)), seed);
+                    done.fetch_add(1, Ordering::Relaxed);
+                })
+                .unwrap();
+        }
+        let mut vm = heap.attach().unwrap();
+        vm.blocking(|| meeting.wait());
+        for round in 0..6 {
+            vm.collect(if round == 3 { Collection::Full } else { Collection::Young });
+        }
+        vm.blocking(|| meeting.wait());
+    });
+    assert_eq!(done.into_inner(), THREADS);
+}
+
+#[test]
+fn threads_come_and_go_while_others_collect() {
+    let heap = heap(small());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let collector = scope.spawn(|| {
+            let vm = heap.attach().unwrap();
+            let mut n = 0;
+            while !stop.load(Ordering::Relaxed) {
+                vm.collect(if n % 4 == 3 { Collection::Full } else { Collection::Young });
+                n += 1;
+            }
+            n
+        });
+        for wave in 0..20 {
+            std::thread::scope(|scope| {
+                for seed in 0..10 {
+                    let heap = &heap;
+                    scope.spawn(move || {
+                        let vm = heap.attach().unwrap();
+                        churn(&vm, wave * 10 + seed, 200);
+                    });
+                }
+            });
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(collector.join().unwrap() > 0);
+    });
+    let vm = heap.attach().unwrap();
+    vm.collect(Collection::Full);
+    assert_eq!(heap.stats().marked_bytes, {
+        vm.collect(Collection::Full);
+        heap.stats().marked_bytes
+    });
+}
+
+#[test]
+fn a_loop_that_polls_is_stopped_and_one_that_blocks_is_not_waited_for() {
+    let heap = heap(small());
+    let (running, go_on) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let vm = heap.attach().unwrap();
+            running.fetch_add(1, Ordering::Relaxed);
+            while !go_on.load(Ordering::Relaxed) {
+                vm.poll();
+            }
+        });
+        scope.spawn(|| {
+            let mut vm = heap.attach().unwrap();
+            vm.blocking(|| {
+                running.fetch_add(1, Ordering::Relaxed);
+                while !go_on.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+            });
+        });
+        while running.load(Ordering::Relaxed) < 2 {
+            std::thread::yield_now();
+        }
+        let vm = heap.attach().unwrap();
+        (0..10).for_each(|_| vm.collect(Collection::Young));
+        go_on.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(heap.stats().young_collections, 10);
+}
+
+#[test]
+fn when_all_threads_are_out_of_memory_each_is_told() {
+    let heap = heap(Config { old: Bytes::mib(1), verify: false, ..small() });
+    let out = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                let mut vm = heap.attach().unwrap();
+                let head = vm.local(0);
+                while let Ok(node) = make(&vm, Kind::Strong, 1, 200) {
+                    set(&vm, node, 0, vm.get(head));
+                    vm.set(head, node);
+                }
+                out.fetch_add(1, Ordering::Relaxed);
+                vm.blocking(|| {
+                    while out.load(Ordering::Relaxed) < 16 {
+                        std::thread::yield_now();
+                    }
+                });
+            });
+        }
+    });
+    assert_eq!(out.into_inner(), 16);
+}

@@ -1,0 +1,402 @@
+//! The C door of the moving heap: the functions of `larder_vm.h`, which documents them.
+//!
+//! It holds no logic: it checks arguments, and makes a [`larder_moving::Host`] of the functions that a program supplies.
+
+#![no_std]
+
+mod host;
+
+use core::ffi::{c_char, c_int, c_void};
+use core::fmt::Write;
+use core::mem::ManuallyDrop;
+use core::ptr::{self, NonNull};
+
+use larder_lab::{Lowest, Processors};
+use larder_moving::{Barrier, Collection, Config, CreateError, Handle, Heap, Keep, Mutator, Owned, Stats, Thread};
+use larder_policy::labs::Sizes;
+use larder_sys::die;
+use larder_units::Bytes;
+
+use host::Program;
+pub use host::{Host, Visitor};
+
+/// A panic is a broken invariant: one line on standard error, then abort. Nothing unwinds into the program.
+#[panic_handler]
+fn stop(info: &core::panic::PanicInfo<'_>) -> ! {
+    larder_sys::die!("{info}")
+}
+
+// The precompiled core library refers to the personality routine and the unwinder even though every profile aborts on
+// panic. Both names are local to this library, so that a program's own runtime never meets them.
+core::arch::global_asm!(
+    ".weak rust_eh_personality",
+    ".hidden rust_eh_personality",
+    ".type rust_eh_personality, @function",
+    "rust_eh_personality:",
+    ".weak _Unwind_Resume",
+    ".hidden _Unwind_Resume",
+    ".type _Unwind_Resume, @function",
+    "_Unwind_Resume:",
+    "ud2",
+);
+
+/// `larder_vm`.
+type Vm = Heap<Program>;
+
+/// `larder_vm_config`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Settings {
+    young: usize,
+    most_young: usize,
+    old: usize,
+    buffer: usize,
+    association: c_int,
+    barrier: c_int,
+    collectors: c_int,
+    tenure: c_int,
+    never_collect: c_int,
+    ambiguous_stacks: c_int,
+    verify: c_int,
+    poison: c_int,
+    collect_every: c_int,
+}
+
+/// The value, unless the program passed null.
+///
+/// # Safety
+/// The pointer is null or valid for `'a`.
+unsafe fn given<'a, T>(pointer: *const T, call: &str) -> &'a T {
+    // SAFETY: the caller's promise.
+    match unsafe { pointer.as_ref() } {
+        Some(value) => value,
+        None => die!("{call}: a pointer is null"),
+    }
+}
+
+/// The calling thread's mutator.
+///
+/// # Safety
+/// The pointer is null, or came from `larder_vm_attach` in this thread.
+unsafe fn mutator<'a>(thread: *const Thread, call: &str) -> ManuallyDrop<Mutator<'a, Program>> {
+    if thread.is_null() {
+        die!("{call}: the thread is null: attach first");
+    }
+    // SAFETY: the caller's promise; it is not dropped.
+    ManuallyDrop::new(unsafe { Mutator::from_raw(thread) })
+}
+
+fn number(value: c_int, what: &'static str) -> Result<usize, CreateError> {
+    usize::try_from(value).map_err(|_| CreateError::Setting(what))
+}
+
+fn config_of(settings: &Settings) -> Result<Config, CreateError> {
+    let sizes = if settings.buffer == 0 { Sizes::adaptive() } else { Sizes::fixed(Bytes(settings.buffer)) };
+    let lowest = match settings.association {
+        0 => Lowest::Processors(Processors::ConcurrencyIds),
+        1 => Lowest::Threads,
+        2 => Lowest::Processors(Processors::Cpus),
+        3 => Lowest::Flip(Processors::ConcurrencyIds),
+        _ => return Err(CreateError::Setting("association must be one of enum larder_vm_association, 0 to 3")),
+    };
+    let barrier = match settings.barrier {
+        0 => Barrier::ConditionalCards,
+        1 => Barrier::Cards,
+        2 => Barrier::StoreBuffer,
+        _ => return Err(CreateError::Setting("barrier must be one of enum larder_vm_barrier, 0 to 2")),
+    };
+    Ok(Config {
+        young: Bytes(settings.young),
+        most_young: Bytes(settings.most_young),
+        old: Bytes(settings.old),
+        collectors: number(settings.collectors, "collectors must not be negative")?,
+        tenure: u8::try_from(settings.tenure).unwrap_or(0),
+        barrier,
+        buffers: larder_lab::Config::new(lowest, sizes),
+        null: settings.never_collect != 0,
+        ambiguous_stacks: settings.ambiguous_stacks != 0,
+        verify: settings.verify != 0,
+        poison: settings.poison != 0,
+        collect_every: number(settings.collect_every, "collect_every must not be negative")?,
+    })
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The pointer is null, or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_default_config(settings: *mut Settings) {
+    let Some(settings) = NonNull::new(settings) else { die!("larder_vm_default_config: a pointer is null") };
+    let config = Config::default();
+    let value = Settings {
+        young: config.young.0,
+        most_young: config.most_young.0,
+        old: config.old.0,
+        buffer: 0,
+        association: 0,
+        barrier: 0,
+        collectors: 0,
+        tenure: c_int::from(config.tenure),
+        never_collect: 0,
+        ambiguous_stacks: 0,
+        verify: 0,
+        poison: 0,
+        collect_every: 0,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { settings.write(value) };
+}
+
+/// Writes into the program's buffer, as far as there is room, and ends with a zero byte.
+struct Text {
+    at: *mut c_char,
+    left: usize,
+}
+
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        for &byte in text.as_bytes() {
+            if self.left < 2 {
+                break;
+            }
+            // SAFETY: two bytes are left at least, of what the program gave.
+            unsafe {
+                self.at.write(byte as c_char);
+                self.at = self.at.add(1);
+                self.at.write(0);
+            }
+            self.left -= 1;
+        }
+        Ok(())
+    }
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The pointers are valid; the host's functions are what the header asks for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_create(
+    settings: *const Settings,
+    host: *const Host,
+    error: *mut c_char,
+    size: usize,
+) -> *const c_void {
+    // SAFETY: the caller's promise.
+    let (settings, host) = unsafe { (given(settings, "larder_vm_create"), given(host, "larder_vm_create")) };
+    let Some(program) = Program::new(host) else { die!("larder_vm_create: the host has no size or no scan function") };
+    match config_of(settings).and_then(|config| Heap::create(config, program)) {
+        Ok(heap) => heap.into_raw().as_ptr().cast_const().cast(),
+        Err(why) => {
+            if !error.is_null() {
+                let _ = write!(Text { at: error, left: size }, "{why}");
+            }
+            ptr::null()
+        }
+    }
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The heap is one of `larder_vm_create`, without threads, and not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_destroy(vm: *mut c_void) {
+    if let Some(vm) = NonNull::new(vm.cast::<Vm>()) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Owned::from_raw(vm) });
+    }
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The heap is one of `larder_vm_create`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_attach(vm: *const c_void) -> *const Thread {
+    // SAFETY: the caller's promise.
+    match unsafe { given(vm.cast::<Vm>(), "larder_vm_attach") }.attach() {
+        Ok(mutator) => mutator.into_raw(),
+        Err(_) => ptr::null(),
+    }
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The thread is the calling one, and not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_detach(thread: *const Thread) {
+    // SAFETY: the caller's promise.
+    drop(ManuallyDrop::into_inner(unsafe { mutator(thread, "larder_vm_detach") }));
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The thread is the calling one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_allocate_slow(thread: *const Thread, size: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    let mutator = unsafe { mutator(thread, "larder_vm_allocate") };
+    mutator.allocate(size).map_or(ptr::null_mut(), <*mut u8>::cast)
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The thread is the calling one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_allocate_old(thread: *const Thread, size: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    let mutator = unsafe { mutator(thread, "larder_vm_allocate_old") };
+    mutator.allocate_old(size).map_or(ptr::null_mut(), <*mut u8>::cast)
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The thread is the calling one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_poll_slow(thread: *const Thread) {
+    // SAFETY: the caller's promise.
+    unsafe { mutator(thread, "larder_vm_poll") }.poll();
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The thread is the calling one; the slot is one of an object's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_after_store(thread: *const Thread, slot: *mut usize, value: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { mutator(thread, "larder_vm_store") }.after_store(slot, value);
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The thread is the calling one; the function may be called with the argument.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_blocking(
+    thread: *const Thread,
+    f: Option<unsafe extern "C" fn(*mut c_void) -> *mut c_void>,
+    argument: *mut c_void,
+) -> *mut c_void {
+    let Some(f) = f else { die!("larder_vm_blocking: the function is null") };
+    // SAFETY: the caller's promise.
+    unsafe { mutator(thread, "larder_vm_blocking").blocking(|| f(argument)) }
+}
+
+fn collection(kind: c_int) -> Collection {
+    match kind {
+        0 => Collection::Young,
+        1 => Collection::Full,
+        _ => die!("larder_vm_collect: the kind must be LARDER_VM_YOUNG or LARDER_VM_FULL, not {kind}"),
+    }
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The thread is the calling one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_collect(thread: *const Thread, kind: c_int) {
+    // SAFETY: the caller's promise.
+    unsafe { mutator(thread, "larder_vm_collect") }.collect(collection(kind));
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The thread is the calling one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_handle(thread: *const Thread, reference: usize, keep: c_int) -> u32 {
+    let keep = match keep {
+        0 => Keep::Strong,
+        1 => Keep::Weak,
+        2 => Keep::Pinned,
+        _ => die!("larder_vm_handle: `keep` must be one of enum larder_vm_keep, 0 to 2, not {keep}"),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { mutator(thread, "larder_vm_handle") }.handle(reference, keep).0
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The thread is the calling one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_handle_get(thread: *const Thread, handle: u32) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { mutator(thread, "larder_vm_handle_get") }.get_handle(Handle(handle))
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The thread is the calling one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_handle_set(thread: *const Thread, handle: u32, reference: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { mutator(thread, "larder_vm_handle_set") }.set_handle(Handle(handle), reference);
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The thread is the calling one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_handle_release(thread: *const Thread, handle: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { mutator(thread, "larder_vm_handle_release") }.release(Handle(handle));
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The thread is the calling one; the object is one of its heap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_watch(thread: *const Thread, object: usize, token: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { mutator(thread, "larder_vm_watch") }.watch(object, token);
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The thread is the calling one; `token` is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_next_dead(thread: *const Thread, token: *mut usize) -> usize {
+    // SAFETY: the caller's promise.
+    let Some((object, watched_as)) = unsafe { mutator(thread, "larder_vm_next_dead") }.next_dead() else { return 0 };
+    if !token.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { token.write(watched_as) };
+    }
+    object
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The heap is one of `larder_vm_create`; the range is readable and aligned as long as it lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_add_ambiguous(vm: *const c_void, from: *const usize, to: *const usize) {
+    // SAFETY: the caller's promise.
+    unsafe { given(vm.cast::<Vm>(), "larder_vm_add_ambiguous").add_ambiguous(from..to) };
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The heap is one of `larder_vm_create`; `stats` is valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_get_stats(vm: *const c_void, stats: *mut Stats) {
+    if stats.is_null() {
+        die!("larder_vm_get_stats: a pointer is null");
+    }
+    // SAFETY: the caller's promise.
+    unsafe { stats.write(given(vm.cast::<Vm>(), "larder_vm_get_stats").stats()) };
+}
