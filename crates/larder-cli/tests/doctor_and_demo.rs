@@ -67,7 +67,7 @@ fn doctor_reports_a_limited_address_space() {
 fn doctor_prints_two_lines_for_each_finding() {
     let folder = Folder::new();
     let text = stdout(&larder(&folder).arg("doctor").output().unwrap());
-    assert_eq!(text.lines().count(), 26, "{text}");
+    assert_eq!(text.lines().count(), 28, "{text}");
 }
 
 #[test]
