@@ -87,6 +87,14 @@ int csIndices(void);                       /* how many different indices csBegin
 int csMode(void);                          /* an enum cs_mode */
 void csStatistics(struct cs_statistics *into);
 
+/* How often the kernel aborted a sequence, which was started over: of this process, all domains together. */
+struct cs_restarts {
+    char name[32]; /* of the sequence, ends with a zero */
+    uint64_t count;
+};
+/* Fills the first `room` of `into`, one for each sequence; returns how many sequences there are. */
+unsigned csRestarts(struct cs_restarts *into, unsigned room);
+
 /*
  * The extended interface: domains and handles.
  *

@@ -1,5 +1,5 @@
 //! `cargo xtask apps`: the thesis's programs of `apps/gc`, at their small sizes, on a staged Larder, with restartable
-//! sequences, without, and in each setting of block sharing, and on the stock library, with several numbers of threads.
+//! sequences, without, in each setting of block sharing, and with optimizations of marking left out, and on the stock library, with several numbers of threads.
 //!
 //! Those of `apps/vm` follow: see [`vm`].
 //!
@@ -78,6 +78,10 @@ pub fn run_all(staged: &Path) -> Result<Tally> {
     for sharing in ["page-shared", "all-local", "lps:1", "lps:1.5", "lps:auto"] {
         let owners = vec![("LARDER_SHARING", sharing.into()), ("LARDER_OWNERS", "thread".into())];
         ways.push(way(sharing, owners));
+    }
+    for left_out in ["balance", "slo,nsb,bmb", "deque", "lazy-sweep,prefetch,markers"] {
+        let environment = vec![("LARDER_ABLATE", left_out.into()), ("GC_MARKERS", "3".into())];
+        ways.push(way(&format!("without {left_out}"), environment));
     }
     match stock() {
         Some(folder) => ways.push(Way { name: "the stock library".into(), lib: folder, environment: vec![] }),

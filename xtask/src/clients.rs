@@ -82,7 +82,7 @@ pub fn run_all(session: &Session, threads: &[usize], stressed: bool) -> Tally {
 pub struct Client {
     pub name: String,
     folder: PathBuf,
-    /// `program NAME`: the program that must load the library under test.
+    /// `program NAME`: the program, or shared library, that must load the library under test; on the PATH, or a whole path.
     program: String,
     /// `needs COMMAND PACKAGE`, repeated: a command, and the Debian package that brings it.
     needs: Vec<(String, String)>,
@@ -119,7 +119,7 @@ impl Client {
 
     /// The packages that are missing here.
     fn missing(&self) -> Vec<&str> {
-        let missing = self.needs.iter().filter(|(command, _)| find(command).is_none());
+        let missing = self.needs.iter().filter(|(command, _)| find(command).is_none() && library(command).is_none());
         let mut packages: Vec<_> = missing.map(|(_, package)| package.as_str()).collect();
         packages.dedup();
         packages
@@ -246,10 +246,15 @@ impl Session {
 
     /// Why the client's program would not run on the library under test, if so: a pass on another one would show nothing.
     fn loads_another_library(&self, client: &Client) -> Result<Option<String>> {
-        let Some(program) = find(&client.program) else {
+        let Some(program) = find(&client.program).or_else(|| library(&client.program)) else {
             return Ok(Some(format!("its program {} is not on the PATH", client.program)));
         };
-        let mut command = Command::new(&program);
+        // A library is shown to the loader, which can be started as a program.
+        let is_library = client.program.contains(".so");
+        let mut command = Command::new(if is_library { LOADER.as_ref() } else { program.as_path() });
+        if is_library {
+            command.arg(&program);
+        }
         self.use_library(&mut command);
         // The loader then lists what it loads, and does not run the program.
         let output = command.env("LD_TRACE_LOADED_OBJECTS", "1").stdin(Stdio::null()).output();
@@ -265,7 +270,16 @@ impl Session {
     }
 }
 
-/// Where the command lies on the PATH.
+/// The dynamic loader.
+const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+
+/// Where a library lies.
+fn library(name: &str) -> Option<PathBuf> {
+    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"].map(PathBuf::from);
+    folders.into_iter().map(|folder| folder.join(name)).find(|file| name.contains(".so") && file.is_file())
+}
+
+/// Where the command lies on the PATH, or by its whole path.
 pub fn find(command: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|folder| folder.join(command)).find(|file| file.is_file())

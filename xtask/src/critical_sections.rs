@@ -16,6 +16,9 @@ use crate::workspace::Workspace;
 const LIMIT: Duration = Duration::from_secs(120);
 /// Turns restartable sequences on or off in glibc 2.35 and later.
 const TUNABLES: [(&str, &str); 2] = [("glibc.pthread.rseq=1", "with rseq"), ("glibc.pthread.rseq=0", "without rseq")];
+/// A C library that registers no area for sequences; Rust links it statically.
+const MUSL: &str = "x86_64-unknown-linux-musl";
+const HANDLER_TEST: &str = "a_handler_with_a_transaction_of_its_own_fails_the_outer_one";
 /// Where the programs are; each exits with 0 when everything is right.
 const FOLDERS: [&str; 2] = ["crates/larder-cs/tests/c", "crates/larder-percpu/examples/c"];
 
@@ -26,26 +29,53 @@ pub fn test(workspace: &Workspace) -> Result<Tally> {
         return Ok(Tally::default());
     }
     let mut tally = Tally::default();
-    let mut delayed = workspace.cargo();
+    let mut delayed = workspace.cargo_test();
     delayed
-        .args(["test", "--package", "larder-percpu", "--features", "inject", "--test", "delays", "--test", "storm"])
+        .args(["--package", "larder-percpu", "--features", "inject", "--test", "delays", "--test", "storm"])
         .env("CARGO_TARGET_DIR", workspace.target().join("inject"));
     tally += count(&mut delayed)?;
-    let mut without = workspace.cargo();
+    let mut without = workspace.cargo_test();
     without
-        .args([
-            "test",
-            "--package",
-            "larder-percpu",
-            "--test",
-            "transactions",
-            "--test",
-            "structures",
-            "--test",
-            "storm",
-        ])
+        .args(["--package", "larder-percpu", "--test", "transactions", "--test", "structures", "--test", "storm"])
         .env("GLIBC_TUNABLES", TUNABLES[1].0);
     tally += count(&mut without)?;
+    tally += elsewhere(workspace)?;
+    Ok(tally)
+}
+
+/// The tests where there are no restartable sequences for other reasons: in emulators, and with another C library.
+fn elsewhere(workspace: &Workspace) -> Result<Tally> {
+    let mut tally = Tally::default();
+    for (emulator, arguments, tests, skipped) in [
+        ("valgrind", &["-q", "--error-exitcode=1"][..], &["transactions", "structures", "strangers"][..], &[][..]),
+        // It enters handlers with a stack that is not aligned, so those that use vector registers crash.
+        ("qemu-x86_64", &[], &["transactions", "structures", "strangers"], &[HANDLER_TEST]),
+    ] {
+        if find(emulator).is_none() {
+            println!("SKIPPED tests under {emulator}: it is not installed (apt-get install valgrind qemu-user)");
+            tally.skipped += 1;
+            continue;
+        }
+        let mut command = workspace.cargo_test_under(&[&[emulator], arguments].concat());
+        command.args(["--package", "larder-percpu"]);
+        command.args(tests.iter().flat_map(|test| ["--test", test]));
+        command.arg("--").args(skipped.iter().flat_map(|test| ["--skip", test]));
+        tally += count(&mut command)?;
+    }
+    let installed = Command::new("rustc")
+        .current_dir(workspace.root())
+        .args(["--print", "target-libdir", "--target", MUSL])
+        .output()
+        .is_ok_and(|printed| Path::new(String::from_utf8_lossy(&printed.stdout).trim()).exists());
+    if !installed {
+        println!("SKIPPED tests with musl: its target is not installed (rustup target add {MUSL})");
+        tally.skipped += 1;
+        return Ok(tally);
+    }
+    let mut musl = workspace.cargo_test();
+    musl.args(["--package", "larder-percpu", "--target", MUSL]);
+    musl.args(["transactions", "structures", "strangers", "storm"].iter().flat_map(|test| ["--test", test]));
+    tally += count(&mut musl)?;
     Ok(tally)
 }
 

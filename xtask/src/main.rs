@@ -9,6 +9,7 @@ mod apps;
 mod check;
 mod clients;
 mod critical_sections;
+mod faults;
 mod programs;
 mod soak;
 mod stage;

@@ -9,6 +9,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::clients::Session;
+use crate::faults::{self, Effort};
 use crate::stage;
 use crate::tally::{Tally, count};
 use crate::workspace::Workspace;
@@ -22,6 +23,9 @@ const STRESS_PERCENT: &[u64] = &[30, 100, 170, 530];
 /// Of the time, the part that the soak tests have, in percent, where there are any.
 const SOAK_TEST_PERCENT: u32 = 30;
 
+/// The part that the fault matrix has, of a soak that is not the short one.
+const FAULT_PERCENT: u32 = 30;
+
 #[derive(Args)]
 pub struct Options {
     /// How long to go on
@@ -30,6 +34,9 @@ pub struct Options {
     /// The form that CI runs: 90 seconds
     #[arg(long)]
     short: bool,
+    /// Try the fault matrix alone: each line 1000 times or for a minute, under load
+    #[arg(long, conflicts_with_all = ["short", "minutes"])]
+    faults: bool,
     /// Start the order of runs from this seed, to repeat an earlier soak
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -45,8 +52,18 @@ pub fn soak(workspace: &Workspace, options: &Options) -> Result<()> {
     let staged = workspace.scratch("stage")?;
     stage::stage(workspace, &staged)?;
 
+    if options.faults {
+        let tally = faults::run(&staged, Effort::long())?;
+        println!("{tally}");
+        return tally.verdict();
+    }
+
     let start = Instant::now();
     let mut tally = soak_tests(workspace, total * SOAK_TEST_PERCENT / 100)?;
+    if !options.short {
+        // The short form of the matrix is among the tests.
+        tally += faults::run(&staged, Effort::within(total * FAULT_PERCENT / 100))?;
+    }
 
     let session = Session::new(workspace, &staged.join("lib"))?;
     let mut draw = Draw::new(options.seed);

@@ -9,10 +9,12 @@
 //! | `lib/liblarder_gc.a`, `lib/libgc.a` | the door as a static archive |
 //! | `lib/pkgconfig/bdw-gc.pc`, `lib/cmake/BDWgc/` | how pkg-config and CMake find them, wherever the folder is |
 //! | `lib/liblarder_cs.so`, `lib/liblarder_cs.a` | restartable critical sections for C |
+//! | `lib/liblarder_locks.so` | puts one of our locks under a pthread program's mutexes |
 //! | `lib/liblarder_vm.so`, `lib/liblarder_vm.a` | the moving heap for language implementers |
 //! | `lib/larder-preload.so` | what `larder run` interposes |
 //! | `include/` | the C headers |
 //! | `bin/larder` | the tool |
+//! | `libexec/larder/` | the programs that the tool starts to measure |
 //! | `share/larder/apps/` | the C programs of `apps/gc`, as source |
 //! | `apps/` | the thesis's programs among them, compiled, where there is a C compiler |
 
@@ -22,6 +24,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::workspace::{Workspace, run};
+
+/// The programs of larder-experiments.
+const EXPERIMENTS: &[&str] = &["larder-labs", "larder-locks", "thesis"];
 
 /// Builds for release and fills `dir`.
 pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
@@ -48,10 +53,21 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
         let preload = workspace.target().join("release/liblarder_preload.so");
         install(&preload, &lib.join("larder-preload.so"))?;
     }
+    if workspace.has("larder-locks") {
+        run(workspace.cargo().args(["build", "--release", "--package", "larder-locks"]))?;
+        install(&workspace.target().join("release/liblarder_locks.so"), &lib.join("liblarder_locks.so"))?;
+    }
     if workspace.has("larder-cs") {
         let shared = build_critical_sections(workspace)?;
         install(&shared, &lib.join("liblarder_cs.so"))?;
         install(&shared.with_extension("a"), &lib.join("liblarder_cs.a"))?;
+    }
+    if workspace.has("larder-experiments") {
+        run(workspace.cargo().args(["build", "--release", "--package", "larder-experiments", "--bins"]))?;
+        for program in EXPERIMENTS {
+            let built = workspace.target().join("release").join(program);
+            install(&built, &dir.join("libexec/larder").join(program))?;
+        }
     }
     if workspace.has("larder-vm") {
         run(workspace.cargo().args(["build", "--release", "--package", "larder-vm"]))?;

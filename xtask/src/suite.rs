@@ -7,6 +7,7 @@ use anyhow::Result;
 use crate::apps;
 use crate::clients::{self, Session};
 use crate::critical_sections;
+use crate::faults;
 use crate::programs;
 use crate::stage;
 use crate::tally::{Tally, count};
@@ -18,7 +19,7 @@ const THREADS: &[usize] = &[1, 2, 8, 64];
 /// Collections are forced with a few threads: enough to interrupt each other, few enough to take turns on two processors.
 const STRESS_THREADS: &[usize] = &[8];
 
-/// Runs the unit and integration tests, the models, the C programs, and the client programs.
+/// Runs the unit and integration tests, the models, the C programs, the fault matrix, and the client programs.
 pub fn test(workspace: &Workspace) -> Result<()> {
     let mut tally = Tally::default();
 
@@ -29,10 +30,11 @@ pub fn test(workspace: &Workspace) -> Result<()> {
         stage::stage(workspace, &staged)?;
     }
 
-    let mut tests = workspace.cargo();
-    tests.args(["test", "--workspace", "--no-fail-fast"]).args(workspace.exclude_shared_objects());
+    let mut tests = workspace.cargo_test();
+    tests.arg("--workspace").args(workspace.exclude_shared_objects());
     tally += count(tests.env("LARDER_STAGE", &staged))?;
 
+    tally += toolkit(workspace)?;
     tally += models(workspace)?;
     tally += critical_sections::test(workspace)?;
 
@@ -44,6 +46,7 @@ pub fn test(workspace: &Workspace) -> Result<()> {
         let session = Session::new(workspace, &staged.join("lib"))?;
         println!("== C programs of larder_cs.h");
         tally += critical_sections::programs(workspace, &staged)?;
+        tally += faults::run(&staged, faults::SHORT)?;
         println!("== C programs of larder_vm.h");
         tally += vm::run_all(workspace, &staged)?;
         println!("== client programs");
@@ -59,15 +62,28 @@ pub fn test(workspace: &Workspace) -> Result<()> {
     tally.verdict()
 }
 
+/// The tests of what `larder-sync` offers to other programs, with its feature `std`, in a target folder of their own:
+/// everything else is built without.
+fn toolkit(workspace: &Workspace) -> Result<Tally> {
+    if !workspace.has("larder-sync") {
+        return Ok(Tally::default());
+    }
+    let mut tests = workspace.cargo();
+    tests
+        .args(["test", "--package", "larder-sync", "--features", "std", "--no-fail-fast"])
+        .env("CARGO_TARGET_DIR", workspace.target().join("toolkit"));
+    count(&mut tests)
+}
+
 /// The loom models: integration tests named `loom_*`, built with `--cfg loom` in a target folder of their own, so that
 /// the flag does not make cargo build everything else anew.
 fn models(workspace: &Workspace) -> Result<Tally> {
     let mut tally = Tally::default();
     let flags = format!("{} --cfg loom", env::var("RUSTFLAGS").unwrap_or_default());
     for package in workspace.with_tests_named("loom_") {
-        let mut models = workspace.cargo();
+        let mut models = workspace.cargo_test();
         models
-            .args(["test", "--package", package, "--release", "--no-fail-fast", "--test", "loom_*"])
+            .args(["--package", package, "--release", "--test", "loom_*"])
             .env("RUSTFLAGS", flags.trim())
             .env("CARGO_TARGET_DIR", workspace.target().join("loom"))
             // Link-time optimization costs more than it saves here.

@@ -85,7 +85,26 @@ impl Workspace {
         command.current_dir(self.root());
         command
     }
+
+    /// `cargo test`, which kills a test program that runs for longer than any does, and goes on with the others.
+    ///
+    /// A test that hangs is then a failure that names its program; the line before it names the test.
+    pub fn cargo_test(&self) -> Command {
+        self.cargo_test_under(&[])
+    }
+
+    /// The same, with test programs started by a program like valgrind.
+    pub fn cargo_test_under(&self, starter: &[&str]) -> Command {
+        let words: Vec<String> = LIMIT.iter().chain(starter).map(|word| format!("{word:?}")).collect();
+        let mut command = self.cargo();
+        command.args(["test", "--no-fail-fast", "--config"]);
+        command.arg(format!(r#"target."cfg(unix)".runner = [{}]"#, words.join(", ")));
+        command
+    }
 }
+
+/// What starts test programs: `timeout` is in coreutils. In the foreground, so that an interrupt reaches the test.
+const LIMIT: [&str; 4] = ["timeout", "--foreground", "--signal=KILL", "15m"];
 
 /// Runs `command` and fails with its command line when it does.
 pub fn run(command: &mut Command) -> Result<()> {

@@ -70,6 +70,8 @@ pub enum Release {
     Collected,
     /// Its last object was freed explicitly.
     Explicit,
+    /// It was taken and not used.
+    Unused,
 }
 
 /// One owner's free runs, and what it uses.
@@ -114,7 +116,11 @@ pub struct Owners {
     most_used: AtomicUsize,
     /// The sum of the owners' `most_used`. Sync: as `used`; never below it.
     most_used_by_owners: AtomicUsize,
-    /// l. Sync: the collector writes.
+    /// u when the last cycle ended. Sync: as `living`.
+    at_cycle: AtomicUsize,
+    /// Blocks that were found dead since. Sync: a count.
+    collected: AtomicUsize,
+    /// l. Sync: the collector writes; so does `ask` where the program frees explicitly.
     living: AtomicUsize,
     /// max l in this era. Sync: as `most_used`.
     most_living: AtomicUsize,
@@ -200,6 +206,8 @@ impl Owners {
             used: AtomicUsize::new(0),
             most_used: AtomicUsize::new(0),
             most_used_by_owners: AtomicUsize::new(0),
+            at_cycle: AtomicUsize::new(0),
+            collected: AtomicUsize::new(0),
             living: AtomicUsize::new(0),
             most_living: AtomicUsize::new(0),
             frees: AtomicBool::new(false),
@@ -456,7 +464,7 @@ impl Owners {
     }
 
     /// Whether `n` new blocks may be had: as 2-2 has it, or `forced`, as step 3 has it. The caller holds `era`.
-    fn is_granted(&self, n: Blocks, forced: bool) -> bool {
+    fn is_granted(&self, n: Blocks, k: Ratio, forced: bool) -> bool {
         let consumed = self.consumed.load(Ordering::Relaxed);
         let most_used_by_owners = self.most_used_by_owners.load(Ordering::Relaxed);
         if !forced {
@@ -465,7 +473,7 @@ impl Owners {
                 most_living: Blocks(self.most_living.load(Ordering::Relaxed)),
                 most_used_by_owners: Blocks(most_used_by_owners),
             };
-            return heap_expansion_allowed(facts, self.ratio(), n);
+            return heap_expansion_allowed(facts, k, n);
         }
         if self.sharing() == Sharing::AllLocal {
             return true;
@@ -480,14 +488,16 @@ impl Owners {
     fn expand(&self, n: Blocks, forced: bool, obtain: &mut impl FnMut(Blocks) -> Option<Run>) -> Grown {
         {
             let _guard = self.era.lock();
-            if !self.is_granted(n, forced) {
+            // Read once: it may be set meanwhile.
+            let k = self.ratio();
+            if !self.is_granted(n, k, forced) {
                 return Grown::Refused;
             }
             let consumed = self.consumed.load(Ordering::Relaxed) + n.0;
             self.consumed.store(consumed, Ordering::Relaxed);
             self.most_consumed.fetch_max(consumed, Ordering::Relaxed);
             if cfg!(debug_assertions) {
-                self.check_bounds();
+                self.check_bounds(k);
             }
         }
         if let Some(run) = obtain(n) {
@@ -498,14 +508,15 @@ impl Owners {
         Grown::NoMemory
     }
 
-    /// The bounds of 2.3, restated for eras (see `larder_policy::sharing`). The caller holds `era`.
-    fn check_bounds(&self) {
+    /// The bounds of 2.3, restated for eras (see `larder_policy::sharing`), after a growth that the ratio `k` allowed: what an earlier,
+    /// larger ratio allowed may be held, but does not grow. The caller holds `era`.
+    fn check_bounds(&self, k: Ratio) {
         let f = self.figures();
-        let shared = self.ratio().times_rounded_up(Blocks(f.most_used)).0;
-        // A smaller ratio that was set since bounds new grants only.
         let by_ratio = match self.sharing() {
-            Sharing::LocalityAware => f.consumed <= shared.max(f.kept).max(f.most_used),
-            _ => true,
+            Sharing::LocalityAware => f.consumed <= k.times_rounded_up(Blocks(f.most_used)).0.max(f.kept),
+            // The pages of everybody are one list.
+            Sharing::PageShared => f.consumed <= f.most_used.max(f.kept),
+            Sharing::AllShared | Sharing::AllLocal => true,
         };
         assert!(by_ratio, "locality-aware sharing holds more than k times what page sharing would: {f:?}");
         // All-local lists that kept blocks do not use them for another owner's growth.
@@ -519,8 +530,12 @@ impl Owners {
     /// Gives blocks back that an owner used; from any thread.
     pub fn give(&self, space: &Space, owner: usize, run: Run, release: Release) {
         let owner = owner % MOST;
-        if release == Release::Explicit && !self.frees.load(Ordering::Relaxed) {
-            self.frees.store(true, Ordering::Relaxed);
+        match release {
+            Release::Explicit if !self.frees.load(Ordering::Relaxed) => self.frees.store(true, Ordering::Relaxed),
+            Release::Collected => {
+                self.collected.fetch_add(run.blocks.0, Ordering::Relaxed);
+            }
+            Release::Explicit | Release::Unused => {}
         }
         // Inner records lose their old meaning: a stale address into them is an address of nothing.
         for i in run.first..run.first + run.blocks.0 {
@@ -537,9 +552,16 @@ impl Owners {
         self.unask(owner, run.blocks.0);
     }
 
-    /// After a cycle and a whole sweep: what is used now has survived.
+    /// A cycle has marked, and nobody has taken a block since: what is used now survived, but for what the sweep will find dead.
+    pub fn begin_sweep(&self) {
+        self.at_cycle.store(self.used.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.collected.store(0, Ordering::Relaxed);
+    }
+
+    /// The sweep that began is complete, so that l is known. What was taken meanwhile did not live through the cycle.
     pub fn survived(&self) {
-        let living = self.used.load(Ordering::Relaxed);
+        let (before, dead) = (self.at_cycle.load(Ordering::Relaxed), self.collected.load(Ordering::Relaxed));
+        let living = before.saturating_sub(dead).min(self.used.load(Ordering::Relaxed));
         self.living.store(living, Ordering::Relaxed);
         self.most_living.fetch_max(living, Ordering::Relaxed);
         self.frees.store(false, Ordering::Relaxed);
@@ -615,7 +637,8 @@ impl Owners {
             used: load(&self.used),
             most_used: load(&self.most_used),
             most_used_by_owners: load(&self.most_used_by_owners),
-            living: load(&self.living),
+            // What survived may have been freed since.
+            living: load(&self.living).min(load(&self.used)),
             most_living: load(&self.most_living),
             consumed: load(&self.consumed),
             most_consumed: load(&self.most_consumed),

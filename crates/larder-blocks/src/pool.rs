@@ -211,47 +211,55 @@ impl Pool {
         self.link(space, run);
     }
 
-    /// Merges runs that were kept apart, and takes `n` blocks: the last resort before the space is grown for a large
-    /// object.
+    /// Takes `n` blocks out of neighbouring runs that were kept apart, because one is zero and the other is not: the last resort before
+    /// the space is grown for a large object. What is left of the last of them stays what it was.
     pub fn take_merging(&self, space: &Space, n: Blocks) -> Option<Run> {
+        if let Some(run) = self.take(space, n) {
+            return Some(run);
+        }
         if self.resident().0 + self.discarded().0 < n.0 {
             return None;
         }
-        let guard = self.lock.lock();
-        let mut at = 0;
+        let _guard = self.lock.lock();
         let end = space.frontier().0;
+        // Where the free neighbours begin, and how many blocks they are.
+        let (mut from, mut length) = (0, 0);
+        let mut at = 0;
         while at < end {
             // SAFETY: below the frontier.
             let first = unsafe { space.block(at) };
-            let length = match first.state() {
+            let blocks = match first.state() {
                 State::Free | State::Small | State::Large | State::Owned => (first.blocks.get() as usize).max(1),
                 _ => 1,
             };
-            let mut next = at + length;
-            if first.state() == State::Free {
-                let mut merged: Option<Run> = None;
-                // SAFETY: the loop stays below the frontier.
-                while next < end && unsafe { space.block(next) }.state() == State::Free {
-                    let left = merged.unwrap_or_else(|| self.unlink(space, first));
-                    // SAFETY: as above.
-                    let right = self.unlink(space, unsafe { space.block(next) });
-                    self.claim(space, left);
-                    self.claim(space, right);
-                    merged = Some(Run {
-                        first: left.first,
-                        blocks: left.blocks + right.blocks,
-                        zero: left.zero && right.zero,
-                    });
-                    next = right.first + right.blocks.0;
-                }
-                if let Some(run) = merged {
-                    self.link(space, run);
-                }
+            at += blocks;
+            if first.state() != State::Free {
+                (from, length) = (at, 0);
+                continue;
             }
-            at = next;
+            length += blocks;
+            if length >= n.0 {
+                return Some(self.take_neighbours(space, from, n));
+            }
         }
-        drop(guard);
-        self.take(space, n)
+        None
+    }
+
+    /// Takes the first `n` blocks of free runs that are neighbours. The caller holds the lock, and they have as many.
+    fn take_neighbours(&self, space: &Space, from: usize, n: Blocks) -> Run {
+        let mut taken = Run { first: from, blocks: Blocks(0), zero: true };
+        while taken.blocks.0 < n.0 {
+            // SAFETY: the first record of a free run.
+            let run = self.unlink(space, unsafe { space.block(from + taken.blocks.0) });
+            self.claim(space, run);
+            let used = run.blocks.0.min(n.0 - taken.blocks.0);
+            if used < run.blocks.0 {
+                self.link(space, Run { first: run.first + used, blocks: run.blocks - Blocks(used), zero: run.zero });
+            }
+            taken.zero &= run.zero;
+            taken.blocks += Blocks(used);
+        }
+        taken
     }
 
     /// Gives memory of free runs back to the kernel until at most `keep` blocks of the pool are resident. Returns what
@@ -315,7 +323,7 @@ mod tests {
 
     fn space() -> Space {
         let s = Space::new();
-        s.reserve(Bytes::mib(64)).unwrap();
+        s.reserve(Bytes::mib(64), false).unwrap();
         s
     }
 

@@ -1,8 +1,9 @@
 //! The reserved range and its tables.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use larder_sys::memory::{self, ReserveError};
+use larder_sys::numa;
 use larder_units::{BLOCK, Blocks, Bytes};
 
 use crate::block::{Block, State};
@@ -36,6 +37,11 @@ pub struct Space {
     frontier: AtomicUsize,
     /// Accessible bytes from `base`.
     committed: AtomicUsize,
+    /// Whether the tables are made accessible with the blocks, not at once: where the kernel counts memory before it is
+    /// touched (overcommit off, `ulimit -d`), tables for the whole range would be more than there is.
+    ///
+    /// Sync: as the addresses.
+    in_steps: AtomicBool,
 }
 
 /// An object's place: its block's record, the first byte, and its cell number.
@@ -59,17 +65,22 @@ impl Space {
             reserved: AtomicUsize::new(0),
             frontier: AtomicUsize::new(0),
             committed: AtomicUsize::new(0),
+            in_steps: AtomicBool::new(false),
         }
     }
 
     /// Reserves up to `wanted` bytes for objects and what their tables need; halves its wish until the kernel agrees
     /// (`ulimit -v`, containers). Returns what it got.
-    pub fn reserve(&self, wanted: Bytes) -> Result<Bytes, ReserveError> {
+    ///
+    /// `spread` has the tables' pages taken from all memory nodes in turn (the thesis's balanced mark bitmaps, 3.4.3): all markers
+    /// write marks of all objects, wherever these lie. The objects' own pages lie where they are touched first: a block is
+    /// touched by the thread that took it.
+    pub fn reserve(&self, wanted: Bytes, spread: bool) -> Result<Bytes, ReserveError> {
         // Where the address space is limited, the program needs most of it for itself: libraries, stacks, malloc.
         let mut size = memory::address_space_limit().map_or(wanted, |limit| Bytes(wanted.0.min(limit.0 / 4)));
         loop {
             size = Bytes((size.0 & !(BLOCK.0 * 256 - 1)).max(SMALLEST.0));
-            match self.try_reserve(size) {
+            match self.try_reserve(size, spread) {
                 Ok(()) => return Ok(size),
                 Err(e) if size == SMALLEST => return Err(e),
                 Err(_) => size = Bytes(size.0 / 2),
@@ -77,10 +88,17 @@ impl Space {
         }
     }
 
-    fn try_reserve(&self, size: Bytes) -> Result<(), ReserveError> {
+    fn try_reserve(&self, size: Bytes, spread: bool) -> Result<(), ReserveError> {
         let blocks = size.0 / BLOCK.0;
         let heap = memory::reserve(size, Bytes::mib(2))?;
-        let tables = match memory::map_lazy(Bytes(blocks * METADATA)) {
+        let lazily = || {
+            if memory::is_counted_untouched() { None } else { memory::map_lazy(Bytes(blocks * METADATA)).ok() }
+        };
+        let in_steps = || {
+            self.in_steps.store(true, Ordering::Relaxed);
+            memory::reserve(Bytes(blocks * METADATA), larder_units::PAGE)
+        };
+        let tables = match lazily().map_or_else(in_steps, Ok) {
             Ok(t) => t,
             Err(e) => {
                 // SAFETY: the reservation was just made and nobody knows of it.
@@ -88,6 +106,11 @@ impl Space {
                 return Err(e);
             }
         };
+        if spread {
+            // A kernel without nodes, and a sandbox that forbids it, leave the pages where they are touched first.
+            // SAFETY: the mapping was just made.
+            unsafe { numa::interleave(tables.as_ptr(), Bytes(blocks * METADATA)) };
+        }
         let mut at = tables.as_ptr().expose_provenance();
         self.table.store(at, Ordering::Relaxed);
         at += blocks * size_of::<Block>();
@@ -98,6 +121,26 @@ impl Space {
         self.base.store(heap.as_ptr().expose_provenance(), Ordering::Relaxed);
         self.reserved.store(blocks, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Whether memory is asked for in steps, because the kernel counts it before it is touched.
+    pub fn is_committed_in_steps(&self) -> bool {
+        self.in_steps.load(Ordering::Relaxed)
+    }
+
+    /// Makes the records and marks of the blocks from `have` to `goal` accessible, and those of a few more, whose records tell
+    /// that they were never used.
+    fn commit_tables(&self, have: usize, goal: usize) -> bool {
+        let blocks = self.reserved.load(Ordering::Relaxed);
+        let (from, to) =
+            ((have >> BLOCK_SHIFT) & !255, ((goal >> BLOCK_SHIFT) + 256).next_multiple_of(256).min(blocks));
+        let record = size_of::<Block>();
+        let tables = self.marks.iter().zip(MARK_SHIFTS).map(|(table, shift)| (table, 1usize << shift));
+        core::iter::once((&self.table, record)).chain(tables).all(|(table, each)| {
+            let at = table.load(Ordering::Relaxed) + from * each;
+            // SAFETY: the range lies in the reservation of the tables; committing keeps content.
+            unsafe { memory::commit(core::ptr::with_exposed_provenance_mut(at), Bytes((to - from) * each)) }.is_ok()
+        })
     }
 
     /// Address of the first block.
@@ -182,6 +225,9 @@ impl Space {
             let goal = end.max(have + step).min(all);
             let mut granted = None;
             for goal in [goal, end] {
+                if self.is_committed_in_steps() && !self.commit_tables(have, goal.next_multiple_of(BLOCK.0)) {
+                    continue;
+                }
                 // Twice the same range does no harm, so two threads may race here.
                 // SAFETY: the range lies in our reservation; committing keeps content.
                 let r = unsafe {

@@ -30,6 +30,8 @@ enum Step {
     Collect(usize, u64),
     /// Memory goes back until so many free blocks are kept.
     GiveBack(usize),
+    /// k is so many thousandths from here on.
+    Ratio(u32),
 }
 
 /// Programs in phases: in each, a few owners are busy, as in figure 2.1 (B).
@@ -91,7 +93,7 @@ struct Heap {
 impl Heap {
     fn new(sharing: Sharing, k: Ratio, owners: usize) -> Self {
         let space = Space::new();
-        space.reserve(Bytes::mib(512)).expect("address space");
+        space.reserve(Bytes::mib(512), true).expect("address space");
         let uses = Uses { used: 0, most_used: 0, by_owner: vec![0; owners], most_by_owner: vec![0; owners] };
         let heap = Self { space, pool: Pool::new(), owners: Box::default(), held: Vec::new(), uses, kept: 0 };
         heap.owners.set_sharing(sharing);
@@ -130,6 +132,7 @@ impl Heap {
             Step::Free(n) if !self.held.is_empty() => self.free(n % self.held.len(), Release::Explicit),
             Step::Free(_) => {}
             Step::Collect(dead, seed) => {
+                self.owners.begin_sweep();
                 let mut random = Random(seed);
                 for place in (0..self.held.len()).rev() {
                     if random.below(256) < dead {
@@ -137,7 +140,9 @@ impl Heap {
                     }
                 }
                 self.owners.survived();
+                assert_eq!(self.owners.figures().living, self.uses.used, "everything that is used survived");
             }
+            Step::Ratio(thousandths) => self.owners.set_ratio(Ratio::from_thousandths(thousandths)),
             Step::GiveBack(keep) => {
                 if self.owners.give_back(&self.space, &self.pool, Blocks(keep)).0 > 0 {
                     assert!(self.owners.free().0 <= keep);
@@ -264,6 +269,48 @@ fn bounds_hold_again_after_memory_was_given_back() {
 }
 
 #[test]
+fn bounds_hold_while_the_ratio_is_regulated() {
+    for lengths in [SINGLE, MIXED] {
+        for_programs(lengths, true, |owners, steps| {
+            // A ratio that goes up and down between the phases: what was granted under the largest of an era stays.
+            let mut random = Random(steps.len() as u64 + 5);
+            let moved = |step: &Step| match step {
+                Step::Collect(..) => vec![*step, Step::Ratio(1000 + random.below(4000) as u32)],
+                _ => vec![*step],
+            };
+            let steps: Vec<Step> = steps.iter().flat_map(moved).collect();
+            let (mut largest, mut eras) = (Ratio::ONE, 0);
+            run(Sharing::LocalityAware, Ratio::ONE, owners, &steps, |heap, f| {
+                if f.eras != eras {
+                    (largest, eras) = (heap.owners.ratio(), f.eras);
+                }
+                largest = largest.max(heap.owners.ratio());
+                let shared = largest.times_rounded_up(Blocks(heap.uses.most_used)).0;
+                assert!(f.consumed <= shared.max(heap.kept), "k {largest:?} kept {}: {f:?}", heap.kept);
+                assert!(f.consumed <= heap.uses.all_local().max(heap.kept), "kept {}: {f:?}", heap.kept);
+            });
+        });
+    }
+}
+
+#[test]
+fn what_was_taken_since_a_cycle_did_not_survive_it() {
+    let mut heap = Heap::new(Sharing::LocalityAware, Ratio::ONE, 2);
+    (0..10).for_each(|_| heap.step(Step::Take(0, 1)));
+    heap.owners.begin_sweep();
+    heap.step(Step::Take(1, 1));
+    heap.free(0, Release::Collected);
+    let (run, _) = heap.run_for(1, 1);
+    heap.owners.give(&heap.space, 1, run, Release::Unused);
+    heap.owners.survived();
+    let f = heap.owners.figures();
+    assert_eq!((f.living, f.most_living, f.used), (9, 9, 10));
+    // What survived and is freed explicitly is not living any more.
+    (0..5).for_each(|_| heap.free(0, Release::Explicit));
+    assert_eq!(heap.owners.figures().living, 5);
+}
+
+#[test]
 fn the_unfair_program_consumes_as_the_thesis_has_it() {
     // 2.4.2: one owner after the other uses its blocks and frees them.
     const OWNERS: usize = 16;
@@ -274,6 +321,7 @@ fn the_unfair_program_consumes_as_the_thesis_has_it() {
             for _ in 0..BLOCKS {
                 heap.step(Step::Take(turn % OWNERS, 1));
             }
+            heap.owners.begin_sweep();
             heap.owners.survived();
             while !heap.held.is_empty() {
                 heap.step(Step::Free(0));

@@ -9,6 +9,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::path::PathBuf;
 
 use larder_policy::crew::{CrewFacts, most_markers};
+use larder_sys::watch::Kind;
 use larder_units::Bytes;
 use serde_json::{Value, json};
 
@@ -51,6 +52,7 @@ fn examine() -> Vec<Finding> {
         membarrier(),
         userfaultfd(),
         pagemap_scan(),
+        write_watching(),
         huge_pages(),
         overcommit(),
         address_space(),
@@ -354,6 +356,22 @@ fn pagemap_scan() -> Finding {
             "written pages are found by the faults they cause; needs kernel 6.7 and /proc"
         },
         json!(works),
+    )
+}
+
+/// The kinds of write watching that work here, as the library tries them.
+fn write_watching() -> Finding {
+    let offered: Vec<&str> = Kind::ALL.into_iter().filter(|kind| kind.is_offered()).map(Kind::name).collect();
+    let best = Kind::best();
+    finding(
+        "write_watching",
+        offered.join(", "),
+        match best {
+            Some(kind) => format!("collections beside the program (larder run --concurrent) watch its writes by {}", kind.name()),
+            None => "collections stop the program, unless LARDER_WATCH=mprotect asks for a kind that is not right for every program"
+                .to_owned(),
+        },
+        json!({"offered": offered, "chosen": best.map(Kind::name)}),
     )
 }
 

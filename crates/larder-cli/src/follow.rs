@@ -103,7 +103,15 @@ pub struct ProcessSummary {
     pub by_cause: [u64; Cause::ALL.len()],
     /// Cycles that were overwritten before they could be read.
     pub missed: u64,
-    /// What running threads saw.
+    /// Cycles that marked beside the program.
+    pub concurrent: u64,
+    /// Those whose marking was cut short: the program overtook them, or asked for a collection.
+    pub cut_short: u64,
+    /// Written pages that they scanned again beside the program.
+    pub pages_cleaned: u64,
+    /// Written pages that they left to their final stops.
+    pub pages_left: u64,
+    /// What running threads saw; of a cycle that marked beside the program, both stops.
     pub pauses: Times,
     /// From the request until all had stopped.
     pub stops: Times,
@@ -113,6 +121,14 @@ pub struct ProcessSummary {
     pub allocated: Bytes,
     /// Live at the last cycle.
     pub live: Bytes,
+    /// The most that a cycle found live.
+    pub most_live: Bytes,
+    /// Found live, over all cycles: what the markers went through.
+    pub marked: Bytes,
+    /// Time that this took: from the last answer until everything is decided, over all cycles.
+    pub marking: Nanos,
+    /// The counters at the end, in the order of [`Counter::ALL`].
+    pub counters: Vec<u64>,
     /// The heap at the last cycle, or at the process's exit where there was no cycle.
     pub heap: Bytes,
     /// Taken back unused from buffers, over all cycles.
@@ -222,11 +238,19 @@ impl Process {
             cycles: 0,
             by_cause: [0; Cause::ALL.len()],
             missed: 0,
+            concurrent: 0,
+            cut_short: 0,
+            pages_cleaned: 0,
+            pages_left: 0,
             pauses: Times::new(),
             stops: Times::new(),
             ran: Nanos::default(),
             allocated: Bytes::ZERO,
             live: Bytes::ZERO,
+            most_live: Bytes::ZERO,
+            marked: Bytes::ZERO,
+            marking: Nanos::default(),
+            counters: Vec::new(),
             heap: Bytes::ZERO,
             buffer_waste: Bytes::ZERO,
             returned: Bytes::ZERO,
@@ -268,9 +292,19 @@ impl Process {
             sums.by_cause[cause as usize] += 1;
         }
         sums.pauses.record(cycle.pause);
+        if cycle.marked_beside.0 > 0 {
+            sums.pauses.record(cycle.start_pause);
+            sums.concurrent += 1;
+            sums.cut_short += u64::from(cycle.hurried != 0);
+            sums.pages_cleaned += cycle.pages_cleaned;
+            sums.pages_left += cycle.pages_left;
+        }
         sums.stops.record(cycle.time_to_stop);
         sums.allocated += cycle.allocated;
         sums.live = cycle.live;
+        sums.most_live = sums.most_live.max(cycle.live);
+        sums.marked += cycle.live;
+        sums.marking = Nanos(sums.marking.0 + cycle.mark.0);
         sums.heap = cycle.heap;
         sums.buffer_waste += cycle.buffer_waste;
         sums.returned += cycle.returned;
@@ -291,6 +325,7 @@ impl Process {
             sums.heap = counter(Counter::HeapBytes);
         }
         sums.ran = self.seen.since(self.start_monotonic);
+        sums.counters = Counter::ALL.iter().map(|&counter| reader.counter(counter)).collect();
     }
 
     fn finish(mut self) -> ProcessSummary {
@@ -323,6 +358,13 @@ impl Process {
             "marked_objects": cycle.marked_objects,
             "finalizable": cycle.finalizable,
             "links_cleared": cycle.links_cleared,
+            "concurrent_ns": cycle.marked_beside.0,
+            "start_pause_ns": cycle.start_pause.0,
+            "cleaning_rounds": cycle.cleaning_rounds,
+            "pages_cleaned": cycle.pages_cleaned,
+            "pages_left": cycle.pages_left,
+            "cut_short": cycle.hurried != 0,
+            "helps": cycle.helps,
         })
     }
 }

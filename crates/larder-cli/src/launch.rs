@@ -42,7 +42,7 @@ pub struct Outcome {
 }
 
 /// Our interposed calls, before what the user preloads; nothing where the library's folder has none.
-fn preload_list(library: &Library) -> Option<OsString> {
+pub fn preload_list(library: &Library) -> Option<OsString> {
     let ours = library.folder.join(PRELOAD_NAME);
     if !ours.is_file() {
         return None;
@@ -55,11 +55,50 @@ fn preload_list(library: &Library) -> Option<OsString> {
     Some(list)
 }
 
-/// Runs `program` with `command` as its arguments, its own name included.
+/// Runs `program` with `command` as its arguments, its own name included, and `settings` in its environment.
 pub fn run(
     program: &Path,
     command: &[OsString],
     library: &Library,
+    settings: &[(&str, &str)],
+    log: Option<&mut Log>,
+    output: Output<'_>,
+) -> Result<Outcome, Failure> {
+    run_with(program, command, library, Settings::Added(settings), log, output)
+}
+
+/// As [`run`], with these variables for the heap and no others.
+pub fn run_in(
+    program: &Path,
+    command: &[OsString],
+    library: &Library,
+    environment: &[(&str, String)],
+    output: Output<'_>,
+) -> Result<Outcome, Failure> {
+    run_with(program, command, library, Settings::Only(environment), None, output)
+}
+
+/// Takes what is set for the heap out of a program's environment.
+pub fn forget_heap_variables(command: &mut Command) {
+    let of_heap = |name: &OsString| name.as_bytes().starts_with(b"GC_") || name.as_bytes().starts_with(b"LARDER_");
+    std::env::vars_os().map(|(name, _)| name).filter(of_heap).for_each(|name| {
+        command.env_remove(name);
+    });
+}
+
+/// Variables for the program.
+enum Settings<'a> {
+    /// Beside those that the caller has.
+    Added(&'a [(&'a str, &'a str)]),
+    /// In the place of those for the heap that the caller has.
+    Only(&'a [(&'a str, String)]),
+}
+
+fn run_with(
+    program: &Path,
+    command: &[OsString],
+    library: &Library,
+    settings: Settings<'_>,
     log: Option<&mut Log>,
     output: Output<'_>,
 ) -> Result<Outcome, Failure> {
@@ -67,6 +106,13 @@ pub fn run(
     let signals = Signals::take().map_err(|error| Failure::tool(format!("signals cannot be received: {error}")))?;
     let mut child = Command::new(program);
     child.arg0(&command[0]).args(&command[1..]);
+    match settings {
+        Settings::Added(added) => _ = child.envs(added.iter().copied()),
+        Settings::Only(only) => {
+            forget_heap_variables(&mut child);
+            child.envs(only.iter().map(|(name, value)| (name, value)));
+        }
+    }
     child.env(LIBRARY_PATH, library_path(library)?);
     if let Some(preload) = preload_list(library) {
         child.env(PRELOAD, preload);
@@ -114,7 +160,8 @@ pub fn run(
     Ok(Outcome { status, elapsed, processes: follower.finish() })
 }
 
-fn library_path(library: &Library) -> Result<OsString, Failure> {
+/// The library's folder, before what the loader's path has.
+pub fn library_path(library: &Library) -> Result<OsString, Failure> {
     let folder = &library.folder;
     if folder.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b':' | b';')) {
         return Err(Failure::tool(format!(

@@ -8,9 +8,13 @@ mod cgroup;
 mod demo;
 mod doctor;
 mod exit;
+mod experiment;
+mod faults;
 mod follow;
 mod launch;
+mod libexec;
 mod library;
+mod locks;
 mod program;
 mod signals;
 mod summary;
@@ -37,11 +41,20 @@ enum Action {
     /// Say what this machine offers, and what follows from it
     Doctor {
         /// Print JSON, for other programs
-        #[arg(long)]
+        #[arg(long, conflicts_with = "self_test")]
         json: bool,
+        #[command(flatten)]
+        self_test: faults::SelfTest,
     },
+    /// Try one line of the fault matrix in this process, which must have the library on the loader's path
+    #[command(hide = true)]
+    FaultLine(faults::LineArguments),
     /// Compile a small N-body simulation and compare Larder with the installed libgc on it
     Demo(demo::DemoArguments),
+    /// Measure locks, queues and ways of waiting, and compare them with others
+    Locks(locks::LocksArguments),
+    /// Run a paper's experiments here, and draw its figures
+    Experiment(experiment::ExperimentArguments),
 }
 
 /// Arguments of `larder run`.
@@ -54,6 +67,12 @@ struct RunArguments {
     /// Write one JSON line for each collection to FILE while the program runs
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Collect beside the program: it is stopped only shortly at the beginning and at the end of each collection
+    #[arg(long)]
+    concurrent: bool,
+    /// With --concurrent: how long a stop should last at most, like 500us or 2ms
+    #[arg(long, value_name = "TIME", requires = "concurrent", value_parser = pause_goal)]
+    pause: Option<String>,
     /// Print no summary
     #[arg(long, short)]
     quiet: bool,
@@ -65,11 +84,15 @@ struct RunArguments {
 fn main() -> ExitCode {
     let result = match Command::parse().action {
         Action::Run(arguments) => run(&arguments),
-        Action::Doctor { json } => {
+        Action::Doctor { self_test, .. } if self_test.is_wanted() => faults::self_test(&self_test),
+        Action::Doctor { json, .. } => {
             doctor::print(json);
             Ok(0)
         }
+        Action::FaultLine(arguments) => Ok(faults::try_line(&arguments)),
         Action::Demo(arguments) => demo::run(&arguments),
+        Action::Locks(arguments) => locks::run(&arguments),
+        Action::Experiment(arguments) => experiment::run(&arguments),
     };
     match result {
         Ok(status) => ExitCode::from(status),
@@ -77,6 +100,15 @@ fn main() -> ExitCode {
             eprintln!("larder: {}", failure.message);
             ExitCode::from(failure.status)
         }
+    }
+}
+
+/// Checks a time as the library reads it.
+fn pause_goal(text: &str) -> Result<String, String> {
+    let digits = text.strip_suffix("ms").or_else(|| text.strip_suffix("us")).unwrap_or_default();
+    match digits.parse::<u32>() {
+        Ok(1..) => Ok(text.to_owned()),
+        _ => Err("give a number with its unit, like 500us or 2ms".to_owned()),
     }
 }
 
@@ -92,7 +124,15 @@ fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         Some(path) => Some(follow::Log::create(path)?),
         None => None,
     };
-    let outcome = launch::run(&path, &arguments.command, &library, log.as_mut(), launch::Output::Inherited)?;
+    // In the environment of the program, and so of its children.
+    let mut settings = Vec::new();
+    if arguments.concurrent {
+        settings.push(("LARDER_CONCURRENT", "1"));
+    }
+    if let Some(pause) = &arguments.pause {
+        settings.push(("LARDER_PAUSE", pause));
+    }
+    let outcome = launch::run(&path, &arguments.command, &library, &settings, log.as_mut(), launch::Output::Inherited)?;
     if !arguments.quiet {
         eprint!("{}", summary::text(&outcome));
     }

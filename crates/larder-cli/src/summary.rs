@@ -31,6 +31,9 @@ fn one_process(process: &ProcessSummary, outcome: &Outcome) -> String {
             index(process.index)
         )?;
         line(&mut out, "collections", collections(process))?;
+        if process.concurrent > 0 {
+            line(&mut out, "concurrent", concurrent(process))?;
+        }
         if process.cycles > 0 {
             line(&mut out, "pauses", pauses(process))?;
             line(
@@ -113,6 +116,10 @@ fn total(processes: &[ProcessSummary], outcome: &Outcome) -> ProcessSummary {
     for process in processes {
         sums.cycles += process.cycles;
         sums.missed += process.missed;
+        sums.concurrent += process.concurrent;
+        sums.cut_short += process.cut_short;
+        sums.pages_cleaned += process.pages_cleaned;
+        sums.pages_left += process.pages_left;
         sums.pauses.add(&process.pauses);
         sums.stops.add(&process.stops);
         sums.allocated += process.allocated;
@@ -148,6 +155,20 @@ fn collections(process: &ProcessSummary) -> String {
         write!(text, ", {} of them too fast to be read", process.missed).expect("a String takes every text");
     }
     text
+}
+
+fn concurrent(process: &ProcessSummary) -> String {
+    let each = |pages: u64| pages / process.concurrent;
+    let cut_short = match process.cut_short {
+        0 => String::new(),
+        n => format!(", {n} of them cut short"),
+    };
+    format!(
+        "{} collections beside the program{cut_short}; written pages scanned again, on average: {} beside, {} in the stop",
+        process.concurrent,
+        each(process.pages_cleaned),
+        each(process.pages_left)
+    )
 }
 
 fn pauses(process: &ProcessSummary) -> String {

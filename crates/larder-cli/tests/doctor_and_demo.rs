@@ -26,6 +26,7 @@ fn doctor_prints_json_with_every_finding() {
         "membarrier",
         "userfaultfd",
         "pagemap_scan",
+        "write_watching",
         "huge_pages",
         "overcommit",
         "address_space",

@@ -39,6 +39,29 @@ impl Statistics {
     }
 }
 
+/// `struct cs_restarts`.
+#[repr(C)]
+pub struct Restarts {
+    name: [u8; 32],
+    count: u64,
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn csRestarts(into: *mut Restarts, room: c_uint) -> c_uint {
+    let mut sequences = 0;
+    for (name, count) in larder_percpu::sequence::table::restarts() {
+        if sequences < room {
+            let mut entry = Restarts { name: [0; 32], count };
+            let length = name.len().min(entry.name.len() - 1);
+            entry.name[..length].copy_from_slice(&name.as_bytes()[..length]);
+            // SAFETY: the header asks for room for so many.
+            unsafe { into.add(sequences as usize).write(entry) };
+        }
+        sequences += 1;
+    }
+    sequences
+}
+
 /// `cs_handle`.
 #[repr(C)]
 pub struct Handle {

@@ -88,8 +88,23 @@ pub struct CycleRecord {
     pub finalizable: u64,
     /// Disappearing links cleared.
     pub links_cleared: u64,
+    /// From the beginning of a concurrent cycle until only the final stop was left; zero for a stop cycle. The fields above
+    /// are about the final stop.
+    pub marked_beside: Nanos,
+    /// The short stop at the beginning of a concurrent cycle.
+    pub start_pause: Nanos,
+    /// How often a concurrent cycle scanned written pages beside the program.
+    pub cleaning_rounds: u64,
+    /// Pages that it scanned so.
+    pub pages_cleaned: u64,
+    /// Written pages that were left to the final stop.
+    pub pages_left: u64,
+    /// 1 where marking beside the program was cut short: it was overtaken, or somebody wanted the cycle to end.
+    pub hurried: u64,
+    /// How often threads of the program helped to mark, because they allocated faster than the cycle marked.
+    pub helps: u64,
     /// Zero; for fields to come.
-    pub reserved: [u64; 15],
+    pub reserved: [u64; 8],
 }
 
 const _: () = assert!(size_of::<CycleRecord>() == RECORD_BYTES);
@@ -129,7 +144,7 @@ mod tests {
         let mut record = CycleRecord::new(7, Cause::Expand);
         record.threads_blocked = 3;
         record.links_cleared = 9;
-        record.reserved[14] = 5;
+        record.reserved[7] = 5;
         assert_eq!(CycleRecord::from_words(record.to_words()), record);
         assert_eq!(record.to_words()[0], 7);
         assert_eq!(record.to_words()[RECORD_WORDS - 1], 5);

@@ -69,7 +69,7 @@ fn record(number: u64) -> CycleRecord {
     record.pause = Nanos(number.wrapping_mul(5));
     record.live = Bytes(number as usize * 7);
     record.links_cleared = number;
-    record.reserved = [number; 15];
+    record.reserved = [number; 8];
     record
 }
 

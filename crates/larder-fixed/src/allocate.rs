@@ -12,7 +12,7 @@ use larder_lab::slot_offset;
 use larder_threads::defer;
 
 use crate::heap::HEAP;
-use crate::{cycle, large, object, refill};
+use crate::{concurrent, cycle, large, object, refill};
 
 /// Largest request, in bytes, that comes from a buffer.
 pub const SMALL: usize = 32 * 1024;
@@ -87,6 +87,7 @@ pub unsafe fn allocate_slow(kind: usize, bytes: usize) -> *mut u8 {
         return refill::nested(kind, class);
     }
     cycle::collect_if_stressed();
+    concurrent::attend(0);
     let mut cycles = 0;
     loop {
         // A thread that waited for the end of one cycle may find the next one due: many that did not look again would each
@@ -196,6 +197,9 @@ pub unsafe fn free(at: *mut u8) {
     };
     if !object::is_allocated(&place) {
         larder_sys::die!("GC_free({at:p}): the object is free already; remove the second free");
+    }
+    if place.block.descriptor.get() != 0 {
+        crate::barrier::vanishes(place.base, place.base + object::size(place.base));
     }
     match place.block.state() {
         larder_blocks::State::Large => large::free(place.block),

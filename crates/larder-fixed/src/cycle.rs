@@ -21,23 +21,26 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, AtomicUsiz
 use larder_blocks::block::State;
 use larder_events::{Cause, CycleRecord};
 use larder_policy::crew::{CrewFacts, markers as markers_for};
+use larder_policy::group::{GroupFacts, bounded};
 use larder_policy::pacing::{self, Adjustments, HeapFacts};
-use larder_sync::gate::Gate;
+use larder_sync::gate::{Gate, Inside};
 use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
-use larder_sys::signal::Mask;
-use larder_sys::{clock, cpus, loader, thread, tls};
+use larder_sys::signal::{self, Mask};
+use larder_sys::{clock, cpus, loader, specific, thread, tls};
 use larder_threads::{REGISTRY, Thread, ThreadState, blocking, defer, stop};
 use larder_trace::crew::CREW;
 use larder_trace::marker::Tally;
 use larder_trace::{Interior, Marker, Objects};
 use larder_units::{Blocks, Bytes, Nanos};
 
+use crate::ablation::Optimization;
 use crate::heap::{HEAP, next_epoch};
 use crate::hooks::{self, Event};
 use crate::settings;
 use crate::view::View;
-use crate::{disclaim, events, finalization, kind, large, lock, refill, roots, sharing};
+use crate::{ablation, concurrent, disclaim, events, finalization, group, kind, large, lock, refill, roots, sharing};
+use concurrent::Found;
 
 /// One cycle at a time. Rank: after the loader, before the allocation lock.
 static CYCLE: Lock = Lock::new();
@@ -69,6 +72,9 @@ static ROOTS: AtomicUsize = AtomicUsize::new(0);
 /// Time that all pauses took. Sync: collector adds; a statistic.
 static PAUSED_NS: AtomicU64 = AtomicU64::new(0);
 
+/// How often a stop is repeated for a thread that was met where its roots cannot be found.
+const MOST_REPEATS: usize = 100;
+
 /// How many threads each thread wakes that waited for a cycle; the collector wakes the first.
 const FAN: u32 = 8;
 
@@ -97,6 +103,19 @@ fn set_epochs(old: u8, new: u8) {
     // ORDER cycle.epochs: Release, with the fence in `object::is_allocated`, for the marks that this thread writes after
     // it; a helper passes the fence of the crew's gate.
     fence(Ordering::Release);
+}
+
+/// Whether a cycle marks beside the program. Under the lock of a class, or of the large objects, the answer stays right.
+pub(crate) fn is_marking_beside() -> bool {
+    let (old, new) = epochs();
+    old != new
+}
+
+/// Begins the marking from epoch `old` to `new`. World stopped.
+pub(crate) fn begin_epochs(old: u8, new: u8) {
+    set_epochs(old, new);
+    PROC_BYTES.store(0, Ordering::Relaxed);
+    PROC_OVERFLOW.store(false, Ordering::Relaxed);
 }
 
 pub(crate) fn count_marked(bytes: usize) {
@@ -140,7 +159,9 @@ pub(crate) fn renew_budget() {
 /// Sets when the next cycle is due; never, where only calls collect.
 pub(crate) fn set_budget(budget: Bytes) {
     let never = settings::NO_AUTOMATIC.load(Ordering::Relaxed);
-    HEAP.budget.store(if never { usize::MAX } else { budget.0 }, Ordering::Relaxed);
+    let budget = if never { Bytes(usize::MAX) } else { budget };
+    HEAP.budget.store(budget.0, Ordering::Relaxed);
+    concurrent::plan(budget);
 }
 
 /// Finalizers that were registered since the last cycle. Sync: the allocation lock.
@@ -172,8 +193,14 @@ fn crew_facts() -> CrewFacts {
     }
 }
 
+/// Markers for the next cycle.
+fn markers_now() -> usize {
+    let adaptive = !ablation::get().leaves_out(Optimization::Markers);
+    if adaptive { markers_for(crew_facts()) } else { markers() }
+}
+
 /// CPUs, looked up now and then: a quota may change while the program runs.
-fn usable_cpus() -> usize {
+pub(crate) fn usable_cpus() -> usize {
     static KNOWN: AtomicUsize = AtomicUsize::new(0);
     const EVERY: u64 = 64;
     let known = KNOWN.load(Ordering::Relaxed);
@@ -203,14 +230,19 @@ fn wait_for_cycle() -> bool {
         return false;
     }
     if CYCLE.is_locked() {
-        // A client's handler that ran in here would allocate as a blocked thread, which the collector takes for stopped.
-        // The stop signal stays open: the region's end answers it.
-        let mask = all_but_stop().set();
-        // SAFETY: the callback touches no heap.
-        unsafe { blocking::blocking(wait, core::ptr::without_provenance_mut(seen as usize)) };
-        mask.set();
+        wait_blocked(wait, seen);
     }
     true
+}
+
+/// Runs `wait(seen)`, which touches no heap, as a blocked thread.
+pub(crate) fn wait_blocked(wait: blocking::Callback, seen: u32) {
+    // A client's handler that ran in here would allocate as a blocked thread, which the collector takes for stopped.
+    // The stop signal stays open: the region's end answers it.
+    let mask = all_but_stop().set();
+    // SAFETY: the caller's promise.
+    unsafe { blocking::blocking(wait, core::ptr::without_provenance_mut(seen as usize)) };
+    mask.set();
 }
 
 /// Every signal but the stop signal and those of faults.
@@ -223,7 +255,11 @@ fn all_but_stop() -> Mask {
 /// In the stress mode, collects at every n-th refill.
 pub(crate) fn collect_if_stressed() {
     let every = settings::COLLECT_EVERY.load(Ordering::Relaxed);
-    if every > 0 && STRESS.fetch_add(1, Ordering::Relaxed) % every == every - 1 {
+    if every == 0 {
+        return;
+    }
+    let tick = STRESS.fetch_add(1, Ordering::Relaxed);
+    if tick % every == every - 1 && !(concurrent::is_on() && concurrent::takes_stress(tick / every)) {
         run(Request { cause: Cause::Stress, stop: None, unmap: false });
     }
 }
@@ -243,9 +279,9 @@ pub fn collect_and_unmap() -> bool {
     run(Request { cause: Cause::Explicit, stop: None, unmap: true })
 }
 
-/// A cycle that is given up when `stop` says so; false then.
-pub fn try_collect(stop: Option<StopFn>) -> bool {
-    run(Request { cause: Cause::Explicit, stop, unmap: false })
+/// A cycle that is given up when `stop` says so; false then. Otherwise it gives all free memory back where `unmap` says so.
+pub fn try_collect(stop: Option<StopFn>, unmap: bool) -> bool {
+    run(Request { cause: Cause::Explicit, stop, unmap })
 }
 
 /// No cycles until as many calls of [`enable`].
@@ -315,50 +351,113 @@ struct Request {
 /// Runs one cycle on the calling thread. False when it may not: disabled, an unregistered thread, a slow path, a child of
 /// vfork, or given up.
 fn run(request: Request) -> bool {
-    if REGISTRY.current().is_none() || defer::is_deferring() || tls::with(|t| t.tid.get()) != thread::tid() {
+    if !may_collect() {
         return false;
     }
     hooks::call(&hooks::BEFORE_CYCLE);
     if is_disabled() {
         return false;
     }
+    let mut done = false;
+    loop {
+        // A cycle that marks beside the program ends first. Who wants to know what is dead now wants one more: that one keeps
+        // what was alive when it began.
+        concurrent::hurry();
+        match run_once(&request) {
+            Ran::NotYet => {}
+            Ran::Finished if request.cause == Cause::Explicit => done = true,
+            Ran::Finished | Ran::Whole => return true,
+            Ran::Not => return done,
+        }
+    }
+}
+
+/// Whether the calling thread may run cycles: it is registered, not in a slow path, and not in a child of vfork.
+pub(crate) fn may_collect() -> bool {
+    REGISTRY.current().is_some() && !defer::is_deferring() && tls::with(|t| t.tid.get()) == thread::tid()
+}
+
+/// Runs `f`, which may create threads of the runtime, one caller at a time. The caller holds no lock and is not in a slow path.
+pub(crate) fn prepared<R>(f: impl FnOnce() -> R) -> R {
+    // A client's handler that allocates must not come back here for the lock. The stop signal stays open: creating a
+    // thread takes malloc's lock, which a thread that is stopped may hold. The new thread inherits the mask.
+    let mask = all_but_stop().set();
+    let guard = PREPARE.lock();
+    let result = f();
+    drop(guard);
+    mask.set();
+    result
+}
+
+/// Passes the gate that a fork closes.
+pub(crate) fn pass_gate() -> Inside<'static> {
+    GATE.enter()
+}
+
+/// Runs `f` with the cycle lock, on the marker thread, whose signals are masked.
+pub(crate) fn with_cycle_lock<R>(f: impl FnOnce() -> R) -> R {
+    CYCLE.lock_raw();
+    let result = f();
+    // SAFETY: taken above.
+    unsafe { CYCLE.unlock_raw() };
+    AGAIN.bump_and_wake(1);
+    result
+}
+
+/// What [`run_once`] did.
+enum Ran {
+    /// Nothing: it was not due any more, or was given up.
+    Not,
+    /// Nothing: a cycle is being marked beside the program.
+    NotYet,
+    /// The end of a concurrent cycle.
+    Finished,
+    /// A stop cycle.
+    Whole,
+}
+
+fn run_once(request: &Request) -> Ran {
+    // A client's handler that came while the C library takes the loader's lock, or gives it back, or while a fork waits for
+    // this thread to pass the gate, and collected, would wait for its own thread. The stop signal stays open: another
+    // collector may hold the lock.
+    let outside = all_but_stop().set();
     let entry = GATE.enter();
     // Creating a thread takes the loader's locks in another order than a walk over its list, so helpers come first.
-    let markers = {
-        // A client's handler that allocates must not come back here for the lock. The stop signal stays open: creating a
-        // thread takes malloc's lock, which a thread that is stopped may hold. The helper inherits the mask.
-        let mask = all_but_stop().set();
-        let guard = PREPARE.lock();
-        let markers = CREW.prepare(markers_for(crew_facts()));
-        drop(guard);
-        mask.set();
-        markers
-    };
+    let markers = prepared(|| CREW.prepare(markers_now()));
     if markers == 0 {
         larder_sys::die!("cannot map a mark stack: out of memory");
     }
-    let done = loader::with_objects_held(|| {
+    let ran = loader::with_objects_held(|| {
         // Nobody else can stop the world now, so nobody waits for this thread to answer; and a client's handler on it
         // must not allocate while it holds every lock of the heap.
         let mask = Mask::all_but_faults().set();
         CYCLE.lock_raw();
-        let mut stage = Stage { request: &request, markers, done: false };
+        let mut stage = Stage { request, markers, found: Found::Nothing, done: false };
         // A second collector that waited for the first finds that nothing is due any more.
-        if request.cause != Cause::Budget || HEAP.cycle_due() {
-            thread::with_spilled_registers(collect_from, (&raw mut stage).cast());
+        if request.cause != Cause::Budget || HEAP.cycle_due() || concurrent::is_ready() {
+            stage.found = concurrent::claim();
+            if stage.found != Found::Marking {
+                thread::with_spilled_registers(collect_from, (&raw mut stage).cast());
+            }
         }
         // SAFETY: taken above.
         unsafe { CYCLE.unlock_raw() };
         AGAIN.bump_and_wake(1);
         mask.set();
-        stage.done
+        match stage.found {
+            Found::Marking => Ran::NotYet,
+            _ if !stage.done => Ran::Not,
+            Found::Claimed => Ran::Finished,
+            Found::Nothing | Found::Abandoned => Ran::Whole,
+        }
     });
     drop(entry);
-    if done {
+    outside.set();
+    if matches!(ran, Ran::Finished | Ran::Whole) {
         hooks::call(&hooks::AFTER_CYCLE);
         finalization::after_cycle();
     }
-    done
+    ran
 }
 
 /// Threads on their way into or in a cycle are inside; a fork closes the gate.
@@ -371,7 +470,14 @@ static GATE: Gate = Gate::new_open();
 
 /// Waits until no cycle is under way, and keeps new ones out.
 pub(crate) fn keep_collectors_out() {
+    close_gate();
+}
+
+/// Closes the gate. Programs block all signals around fork; but a collector inside may wait for this thread's answer.
+fn close_gate() {
+    let own_mask = signal::unblock(stop::signal());
     GATE.close();
+    own_mask.set();
 }
 
 /// Undoes [`keep_collectors_out`].
@@ -382,16 +488,20 @@ pub(crate) fn let_collectors_in() {
 struct Stage<'a> {
     request: &'a Request,
     markers: usize,
+    found: Found,
     done: bool,
 }
 
-/// The cycle proper, with this thread's registers spilled at `sp`.
+/// The cycle, with this thread's registers spilled at `sp`.
 extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
     // SAFETY: `run` passes its own local.
     let stage = unsafe { &mut *stage.cast::<Stage<'_>>() };
     let own = REGISTRY.current().expect("`run` checked that the thread is registered");
-    own.set_stack_pointer(sp.addr());
+    own.standing_at(sp.addr(), || collect_standing(own, stage));
+}
 
+/// The cycle proper, with what is live of this thread's stacks published.
+fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
     lock::acquire();
     hooks::event(Event::Start);
     hooks::call(&hooks::START);
@@ -405,7 +515,17 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
     let begun = clock::now();
     record.start = begun;
     let registry = REGISTRY.lock_to_stop();
-    let stopped = registry.stop_world();
+    let mut stopped = registry.stop_world();
+    for _ in 0..MOST_REPEATS {
+        if !roots::is_a_thread_between_vectors() {
+            break;
+        }
+        // A handful of instructions, once in a great many stops: let everybody run, and stop them again.
+        registry.resume_world();
+        stop::wake_resumed(usable_cpus());
+        thread::sleep(Nanos(100_000));
+        stopped = registry.stop_world();
+    }
     (record.threads, record.threads_blocked) = (stopped.signalled, stopped.blocked + stopped.parked);
     record.time_to_stop = Nanos(stopped.time_ns);
     tell_of_threads(Event::ThreadSuspended);
@@ -415,7 +535,7 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
     large::LOCK.lock_raw();
     record.allocated = Bytes(HEAP.since.load(Ordering::Relaxed));
     // SAFETY: the world is stopped, and the locks are held.
-    let completed = unsafe { mark(own, markers, stage.request, &mut record) };
+    let completed = unsafe { mark(own, markers, stage, &mut record) };
     // SAFETY: taken above.
     unsafe {
         large::LOCK.unlock_raw();
@@ -428,6 +548,12 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
         HEAP.since.fetch_sub(record.allocated.0, Ordering::Relaxed);
         HEAP.freed.store(0, Ordering::Relaxed);
         CENSUS.store(0, Ordering::Relaxed);
+        sharing::begin_sweep();
+        if ablation::get().leaves_out(Optimization::LazySweep) {
+            // As collectors do that build the list of empty blocks in the pause (thesis 3.3).
+            let _deferral = defer::enter();
+            while census(Blocks(usize::MAX / 2)) {}
+        }
     }
     let next = budget(Bytes(HEAP.live.load(Ordering::Relaxed)));
     // A cycle that was given up is not due again at once.
@@ -449,7 +575,8 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
     stop::wake_resumed(usable_cpus());
     AGAIN.bump_and_wake(1);
     hooks::event(Event::PostStartWorld);
-    PAUSED_NS.fetch_add(record.pause.0, Ordering::Relaxed);
+    count_pause(record.pause);
+    concurrent::resumed();
 
     if completed {
         hooks::event(Event::ReclaimStart);
@@ -460,7 +587,10 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
         large::sweep();
         age_epochs(number);
         sharing::after_cycle();
-        record.returned = return_memory(stage.request.unmap);
+        let group = group::facts(record.live);
+        record.returned = return_memory(stage.request.unmap || group.is_some_and(|facts| facts.is_near()));
+        // What went back is the group's, so what is left is asked for anew.
+        bound_by_group(group.and_then(|_| group::facts(record.live)), next);
         hooks::event(Event::ReclaimEnd);
     }
     record.heap = HEAP.size();
@@ -474,27 +604,44 @@ extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
 ///
 /// # Safety
 /// The world is stopped; the caller holds the locks of all classes and of the large objects.
-unsafe fn mark(own: &'static Thread, markers: usize, request: &Request, record: &mut CycleRecord) -> bool {
+unsafe fn mark(own: &'static Thread, markers: usize, stage: &Stage<'_>, record: &mut CycleRecord) -> bool {
+    let (request, finishes) = (stage.request, stage.found == Found::Claimed);
     let begun = clock::now();
     // SAFETY: the caller's promise.
     record.buffer_waste = Bytes(unsafe { refill::retire_in_stopped_world() });
-    let old = HEAP.epoch();
-    let new = next_epoch(old);
-    set_epochs(old, new);
-    PROC_BYTES.store(0, Ordering::Relaxed);
-    PROC_OVERFLOW.store(false, Ordering::Relaxed);
+    if stage.found == Found::Abandoned {
+        let (old, new) = epochs();
+        give_up(old, new);
+        concurrent::forgotten();
+    }
+    let mut tally = Tally::default();
+    if finishes {
+        tally = concurrent::found_live(record.buffer_waste);
+        if request.cause == Cause::Budget && HEAP.cycle_due() {
+            concurrent::count_overtaken();
+        }
+    } else {
+        begin_epochs(HEAP.epoch(), next_epoch(HEAP.epoch()));
+    }
+    let (old, new) = epochs();
     hooks::event(Event::MarkStart);
     let view = View::new(old, new);
     // SAFETY: the collection lock is held, and this is the only use.
     let first = unsafe { CREW.first() };
     let mut marker = Marker::new(view, first);
+    marker.leave_out(ablation::get());
+    if finishes {
+        concurrent::push_rest(&mut marker);
+    }
     push_roots(&mut marker, own, record);
     if is_given_up(request) {
         marker.abandon();
         give_up(old, new);
+        if finishes {
+            concurrent::finished(false);
+        }
         return false;
     }
-    let mut tally = Tally::default();
     loop {
         let (others, overflowed) = CREW.mark(markers, &mut marker);
         tally.bytes += others.bytes;
@@ -512,6 +659,9 @@ unsafe fn mark(own: &'static Thread, markers: usize, request: &Request, record: 
     if is_given_up(request) {
         marker.abandon();
         give_up(old, new);
+        if finishes {
+            concurrent::finished(false);
+        }
         return false;
     }
     hooks::event(Event::MarkEnd);
@@ -537,7 +687,21 @@ unsafe fn mark(own: &'static Thread, markers: usize, request: &Request, record: 
     }
     HEAP.epoch.store(new, Ordering::Relaxed);
     set_epochs(new, new);
+    if finishes {
+        let figures = concurrent::finished(true);
+        record.marked_beside = figures.beside;
+        record.start_pause = figures.start_pause;
+        record.cleaning_rounds = u64::from(figures.rounds);
+        [record.pages_cleaned, record.pages_left] = figures.pages.map(|pages| pages as u64);
+        record.hurried = u64::from(figures.hurried);
+        record.helps = u64::from(figures.helps);
+    }
     true
+}
+
+/// Adds to the time that all pauses took.
+pub(crate) fn count_pause(pause: Nanos) {
+    PAUSED_NS.fetch_add(pause.0, Ordering::Relaxed);
 }
 
 /// Whether the client wants the cycle to be given up: by the function of the call, or by the one for cycles that the heap
@@ -575,38 +739,45 @@ fn rescan_overflow(marker: &mut Marker<'_, View>, new: u8) {
 /// Pushes everything that is live by itself.
 fn push_roots(marker: &mut Marker<'_, View>, own: &'static Thread, record: &mut CycleRecord) {
     let mut bytes = roots::push_all_static(marker);
-    for_each_thread(|t| {
-        match t.state() {
-            ThreadState::Running | ThreadState::Blocked => {
-                let base = stack_base(t);
-                let sp = t.stack_pointer();
-                if sp < base {
-                    bytes += base - sp;
-                    marker.push_range(sp, base, Interior::Always);
-                }
-                for (low, high) in t.alternate_stacks().into_iter().flatten() {
-                    bytes += high - low;
-                    marker.push_range(low, high, Interior::Always);
-                }
-            }
-            ThreadState::Starting | ThreadState::Finished | ThreadState::Free => {}
-        }
-        for word in t.roots() {
-            marker.word(word, Interior::Always);
-        }
-    });
-    let _ = own;
-    // SAFETY: the world is stopped and the locks of the classes and of the large objects are held.
-    unsafe { push_uncollectable(marker) };
-    finalization::push_roots(|word| marker.word(word, Interior::Always));
+    // Before the stacks: it may say where those of fibers begin on which threads run.
     if let Some(f) = hooks::PUSH_OTHER_ROOTS.get() {
         PUSHING.store(core::ptr::from_mut(marker).cast(), Ordering::Relaxed);
         // SAFETY: the client set it to be called so.
         unsafe { f() };
         PUSHING.store(core::ptr::null_mut(), Ordering::Relaxed);
     }
+    for_each_stack(|low, high| {
+        bytes += high - low;
+        marker.push_range(low, high, Interior::Always);
+    });
+    for_each_thread(|t| t.roots().into_iter().for_each(|word| marker.word(word, Interior::Always)));
+    let _ = own;
+    // SAFETY: the world is stopped and the locks of the classes and of the large objects are held.
+    unsafe { push_uncollectable(marker) };
+    finalization::push_roots(|word| marker.word(word, Interior::Always));
     ROOTS.store(bytes, Ordering::Relaxed);
     record.roots = Bytes(bytes);
+}
+
+/// Calls `f(low, high)` for the live part of each thread's stacks, and its thread-specific values. During a stop, by the
+/// collector.
+pub(crate) fn for_each_stack(mut f: impl FnMut(usize, usize)) {
+    for_each_thread(|t| {
+        match t.state() {
+            ThreadState::Running | ThreadState::Blocked => {
+                let (base, sp) = (stack_base(t), t.stack_pointer());
+                if sp < base {
+                    f(sp, base);
+                }
+                t.alternate_stacks().into_iter().flatten().for_each(|(low, high)| f(low, high));
+            }
+            ThreadState::Starting | ThreadState::Finished | ThreadState::Free => {}
+        }
+        if !t.thread_pointer().is_null() {
+            // SAFETY: the thread is stopped, or this one.
+            unsafe { specific::for_each_block(t.thread_pointer(), &mut f) };
+        }
+    });
 }
 
 /// Where a thread's stack begins. For the main thread the door's variable counts, which fibers move.
@@ -614,7 +785,7 @@ pub(crate) fn stack_base(t: &Thread) -> usize {
     let variable = settings::MAIN_STACK_BASE.load(Ordering::Relaxed);
     // SAFETY: `set_main_stack_base_variable` stored a static.
     match unsafe { variable.as_ref() } {
-        Some(v) if t.tid() == thread::pid() => {
+        Some(v) if core::ptr::eq(t, settings::MAIN.load(Ordering::Relaxed)) => {
             let base = v.load(Ordering::Relaxed).addr();
             if base == 0 { t.stack_base() } else { base }
         }
@@ -626,7 +797,7 @@ pub(crate) fn stack_base(t: &Thread) -> usize {
 ///
 /// # Safety
 /// The world is stopped; the locks of the classes and of the large objects are held.
-unsafe fn push_uncollectable(marker: &mut Marker<'_, View>) {
+pub(crate) unsafe fn push_uncollectable(marker: &mut Marker<'_, View>) {
     let view = marker.heap();
     let mut every_cell = |b: &'static larder_blocks::Block| {
         let start = HEAP.space.address_of(HEAP.space.index_of(b));
@@ -693,6 +864,9 @@ fn give_up(old: u8, new: u8) {
 /// Looks through blocks that no refill has come to, and gives empty ones to the pool: until about `wanted` blocks are
 /// found, or all were looked at. False when there is nothing left to look at.
 pub(crate) fn census(wanted: Blocks) -> bool {
+    if is_marking_beside() {
+        return false;
+    }
     const STEP: usize = 32;
     let goal = wanted.0.max(8);
     let mut found = 0;
@@ -710,6 +884,14 @@ pub(crate) fn census(wanted: Blocks) -> bool {
         if found >= goal {
             return true;
         }
+    }
+}
+
+/// Makes the next cycle due earlier than `planned`, where the control group has little left.
+fn bound_by_group(facts: Option<GroupFacts>, planned: Bytes) {
+    let bounded = bounded(planned, facts);
+    if bounded < planned && !settings::NO_AUTOMATIC.load(Ordering::Relaxed) {
+        HEAP.budget.fetch_min(bounded.0, Ordering::Relaxed);
     }
 }
 
@@ -749,7 +931,7 @@ fn return_memory(all: bool) -> Bytes {
 
 /// Before fork: no cycle is under way, and this thread holds every lock of the heap.
 pub(crate) fn before_fork() {
-    GATE.close();
+    close_gate();
     PREPARE.lock_raw();
     CYCLE.lock_raw();
     lock::acquire();
@@ -785,6 +967,10 @@ pub(crate) unsafe fn after_fork_in_parent() {
 /// # Safety
 /// The calling thread called `before_fork` and is the only one of the child.
 pub(crate) unsafe fn after_fork_in_child() {
+    // Its record is used again for another thread.
+    if REGISTRY.current().is_none_or(|own| !core::ptr::eq(own, settings::MAIN.load(Ordering::Relaxed))) {
+        settings::MAIN.store(core::ptr::null_mut(), Ordering::Relaxed);
+    }
     // SAFETY: we are alone.
     unsafe {
         HEAP.pool.lock().reset_after_fork();
@@ -800,6 +986,7 @@ pub(crate) unsafe fn after_fork_in_child() {
         GATE.reset_after_fork(false);
         AGAIN.reset_after_fork();
         CREW.reset_after_fork();
+        concurrent::after_fork_in_child();
     }
     events::after_fork_in_child();
 }

@@ -8,16 +8,20 @@ use larder_blocks::pool::{Pool, Run};
 use larder_lab::{Association, Labs};
 use larder_sync::lock::Lock;
 use larder_sys::{cpus, memory, say, thread};
-use larder_threads::{REGISTRY, stop};
+use larder_threads::{REGISTRY, interposed, stop};
 use larder_trace::Entry;
 use larder_trace::crew::CREW;
 use larder_units::{Blocks, Bytes};
 
+use crate::ablation::Optimization;
 use crate::options::Options;
-use crate::settings;
+use crate::{ablation, settings};
 
 /// Most address space that a heap reserves. It costs nothing; the limit keeps the block table's own reservation small.
 const MOST_RESERVED: Bytes = Bytes::mib(512 << 10);
+
+/// Entries of a mark stack where the kernel counts memory before it is touched: a mebibyte.
+const FEW_ENTRIES: usize = 64 << 10;
 
 /// A value on cache lines of its own: refills on every CPU write these, and the fast path reads what lies beside them.
 #[repr(align(128))]
@@ -72,13 +76,8 @@ pub(crate) struct Heap {
     pub largest: AtomicUsize,
 }
 
-/// The last epoch before they start over at 1. The two values above mark cells on the lists of freed cells.
+/// The last epoch before they start over at 1. Records of blocks have a meaning for a value above.
 pub(crate) const LAST_EPOCH: u8 = 253;
-
-/// Mark byte of a cell on a list of freed cells, in an even or odd epoch.
-pub(crate) const fn freed_mark(epoch: u8) -> u8 {
-    254 + (epoch & 1)
-}
 
 /// The epoch after this one.
 pub(crate) const fn next_epoch(epoch: u8) -> u8 {
@@ -122,8 +121,14 @@ pub fn init(options: &Options) {
     }
     let wanted =
         Bytes((memory::physical_memory().0 * 4).next_power_of_two().min(MOST_RESERVED.0).max(Bytes::mib(1024).0));
-    match HEAP.space.reserve(wanted) {
+    ablation::set(options.ablation);
+    ablation::set_up();
+    let spread = !ablation::get().leaves_out(Optimization::Bmb);
+    match HEAP.space.reserve(wanted, spread) {
         // A mark stack takes a sixteenth of the address space that the heap has; what it drops is found by a walk.
+        Ok(size) if HEAP.space.is_committed_in_steps() => {
+            CREW.bound_stacks(FEW_ENTRIES.min(size.0 / 16 / size_of::<Entry>()))
+        }
         Ok(size) => CREW.bound_stacks(size.0 / 16 / size_of::<Entry>()),
         Err(e) => larder_sys::die!(
             "cannot reserve {} of address space for the heap (errno {}); raise the limit (ulimit -v)",
@@ -153,11 +158,13 @@ pub fn init(options: &Options) {
     }
     crate::sharing::set_up(options.sharing);
     stop::set_signal(options.suspend_signal);
+    interposed::attach();
     if !stop::install() {
         larder_sys::die!("cannot install the handler for signal {}, which stops threads", options.suspend_signal);
     }
     // The first thread that comes here need not be the main one.
-    let base = if thread::tid() == thread::pid() {
+    let is_main = thread::tid() == thread::pid();
+    let base = if is_main {
         thread::main_stack_base().addr()
     } else {
         thread::stack_bounds().map_or(0, |(_, high)| high.addr())
@@ -165,6 +172,11 @@ pub fn init(options: &Options) {
     if REGISTRY.register_current(base).is_err() {
         larder_sys::die!("cannot register the main thread: out of memory");
     }
+    if is_main && let Some(own) = REGISTRY.current() {
+        settings::MAIN.store(core::ptr::from_ref(own).cast_mut(), Ordering::Relaxed);
+    }
+    larder_sys::control_block::find();
+    larder_sys::specific::find();
     crate::fork::install();
     crate::events::attach();
     INITIALISED.store(1, Ordering::Release);
@@ -227,6 +239,7 @@ impl Heap {
         }
         let first = self.space.take_fresh(n)?;
         let size = self.size().0;
+        crate::group::look_while_growing();
         // Tell the client in steps, not for every block.
         if size > self.largest.load(Ordering::Relaxed) + (1 << 20) {
             self.tell_size();

@@ -43,6 +43,9 @@ pub static START: Hook<unsafe extern "C" fn()> = Hook::new();
 pub static EVENT: Hook<unsafe extern "C" fn(c_int)> = Hook::new();
 /// Push more roots. On the collecting thread, world stopped.
 pub static PUSH_OTHER_ROOTS: Hook<unsafe extern "C" fn()> = Hook::new();
+/// Whether [`PUSH_OTHER_ROOTS`] may say where stacks begin: anything but 0. Then nobody looks at stacks before it was
+/// called. On any collecting thread, world stopped.
+pub static PLACES_STACKS: Hook<unsafe extern "C" fn() -> c_int> = Hook::new();
 /// The heap has grown to so many bytes. On whichever thread made it grow; it must not allocate.
 pub static HEAP_RESIZE: Hook<unsafe extern "C" fn(usize)> = Hook::new();
 /// Finalizers are ready and wait to be invoked. On the collecting thread, no lock held.

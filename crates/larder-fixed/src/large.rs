@@ -12,7 +12,7 @@ use larder_units::{BLOCK, Blocks, Bytes};
 
 use crate::heap::{HEAP, next_epoch};
 use crate::inject::{Point, point};
-use crate::{cycle, kind, refill};
+use crate::{concurrent, cycle, kind, refill};
 
 /// The list of large objects. Rank of the lock: after the classes, before the pool.
 pub(crate) static LOCK: Lock = Lock::new();
@@ -78,6 +78,7 @@ pub(crate) fn allocate(kind: usize, bytes: usize) -> *mut u8 {
         });
     }
     cycle::collect_if_stressed();
+    concurrent::attend(size);
     if HEAP.since.load(Ordering::Relaxed) + size >= HEAP.budget.load(Ordering::Relaxed)
         && HEAP.since.load(Ordering::Relaxed) > 0
     {
@@ -88,10 +89,7 @@ pub(crate) fn allocate(kind: usize, bytes: usize) -> *mut u8 {
     loop {
         let found = {
             let _deferral = defer::enter();
-            refill::take_shared_blocks(blocks).or_else(|| {
-                let run = HEAP.within_maximum(HEAP.pool.take_merging(&HEAP.space, blocks)?)?;
-                Some((run, run.zero))
-            })
+            refill::take_shared_blocks(blocks)
         };
         if let Some((run, zero)) = found {
             point(Point::LargeTaken);
@@ -133,8 +131,9 @@ fn publish(run: Run, kind: usize, size: usize) -> *mut u8 {
         tail.head.set(run.first as u32);
         tail.set_state(State::Tail);
     }
+    let ((old, new), born_marked) = (cycle::epochs(), concurrent::is_born_marked(kind));
     // SAFETY: the first mark byte of the block.
-    unsafe { b.mark(0) }.store(HEAP.epoch(), Ordering::Relaxed);
+    unsafe { b.mark(0) }.store(if born_marked { new } else { old }, Ordering::Relaxed);
     b.set_state(State::Large);
     HEAP.count_allocated(run.blocks.0 * BLOCK.0);
     ptr::with_exposed_provenance_mut(HEAP.space.address_of(run.first))
@@ -152,6 +151,12 @@ pub(crate) fn free(b: &'static Block) {
     let _deferral = defer::enter();
     let guard = LOCK.lock();
     HEAP.freed.fetch_add(b.size.get(), Ordering::Relaxed);
+    if cycle::is_marking_beside() {
+        // A marker may be looking at it: the cycle frees it when it ends.
+        // SAFETY: the first mark byte.
+        unsafe { b.mark(0) }.store(0, Ordering::Relaxed);
+        return;
+    }
     unlink(index as u32);
     give_back(index, b, guard);
 }

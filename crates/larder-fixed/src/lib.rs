@@ -8,12 +8,17 @@
 
 #![cfg_attr(not(test), no_std)]
 
+pub mod ablation;
 pub mod allocate;
+pub mod barrier;
+pub mod concurrent;
 pub mod cycle;
+mod dirty;
 pub mod disclaim;
 pub mod events;
 pub mod finalization;
 pub mod fork;
+mod group;
 pub mod heap;
 pub mod hooks;
 pub mod inject;

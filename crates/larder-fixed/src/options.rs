@@ -25,6 +25,8 @@ pub struct Options {
     pub collect_every: Option<u64>,
     /// The widest vector instructions that markers may use.
     pub widest_scan: Form,
+    /// Optimizations of marking that are left out; `LARDER_ABLATE` wins over it.
+    pub ablation: crate::ablation::Ablation,
 }
 
 impl Default for Options {
@@ -39,6 +41,7 @@ impl Default for Options {
             sharing: crate::sharing::Setting::default(),
             collect_every: None,
             widest_scan: Form::Avx512,
+            ablation: crate::ablation::Ablation::NONE,
         }
     }
 }

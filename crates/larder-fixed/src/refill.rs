@@ -8,9 +8,8 @@
 //! **The mark byte says everything.** It holds the epoch in which the cell was last found live or handed out. A cell is
 //! allocated when that is the present epoch; a refill writes the epoch to all cells of its run, a stop writes 0 to those
 //! that a buffer did not hand out. So a conservative word that points to a free cell is known to, mark bytes are never
-//! cleared in a cycle, and a block is empty when no byte is the epoch. Two more values, for even and odd epochs, mark cells
-//! that wait in a list of explicitly freed cells, which count as taken until the next cycle; such a byte that the sweep
-//! has not seen for two cycles means the same again, and its cell waits for one more cycle.
+//! cleared in a cycle, and a block is empty when no byte is the epoch. A cell that is freed explicitly gets 0; its block is swept once
+//! more if the sweep was through with it, and returned where nothing is left in it.
 //!
 //! A thread here defers stops (see `larder_threads::defer`), so a run is always either in its block or in a buffer when
 //! the world stands still. Threads that are not registered are never stopped; they keep the class's lock, which the
@@ -32,9 +31,9 @@ use larder_sys::memory::{self, ReserveError};
 use larder_threads::{REGISTRY, defer};
 use larder_units::{Blocks, Bytes};
 
-use crate::heap::{HEAP, freed_mark};
+use crate::heap::HEAP;
 use crate::inject::{Point, point};
-use crate::{cycle, kind, sharing, shelf};
+use crate::{concurrent, cycle, kind, sharing, shelf};
 
 /// Longest run, in bytes, that one refill takes: it is cleared at once, and should stay in a first-level cache until it
 /// is used.
@@ -66,9 +65,7 @@ struct List {
     /// The block that is being swept, and its next cell to look at.
     current: u32,
     position: u32,
-    /// Cells that were freed explicitly, linked through their first word. Where blocks have no owners.
-    freed: usize,
-    /// Swept blocks in which cells were freed explicitly, to be swept again; linked through `size`. Where blocks have owners.
+    /// Swept blocks in which cells were freed explicitly, to be swept again; linked through `size`.
     again: u32,
     /// Ready runs without a buffer.
     sideline: [[usize; 2]; SIDELINE],
@@ -173,6 +170,18 @@ fn bytes_of(marks: &[AtomicU8], at: usize) -> u64 {
     unsafe { p.read_unaligned() }
 }
 
+/// The other mark byte that means allocated: the new epoch while a cycle marks beside the program, else the present one. The
+/// caller holds the lock of a class, under which this does not change.
+fn other_mark(epoch: u8) -> u8 {
+    let (old, new) = cycle::epochs();
+    if old == epoch { new } else { epoch }
+}
+
+/// The mark byte of a cell of a kind that is handed out now. The caller as for [`other_mark`].
+fn birth_mark(kind: usize, epoch: u8) -> u8 {
+    if concurrent::is_born_marked(kind) { other_mark(epoch) } else { epoch }
+}
+
 /// Two block indices in one word.
 fn pair(low: u32, high: u32) -> usize {
     low as usize | (high as usize) << 32
@@ -180,9 +189,9 @@ fn pair(low: u32, high: u32) -> usize {
 
 const LOW: u64 = 0x0101_0101_0101_0101;
 
-/// First cell from `from` on whose byte is not (or, with `live`, is) one of the bytes that mean "taken".
+/// First cell from `from` on whose byte is not (or, with `live`, is) the one that means "taken".
 fn find(marks: &[AtomicU8], from: usize, epoch: u8, live: bool) -> usize {
-    let freed = freed_mark(epoch);
+    let other = other_mark(epoch);
     let mut at = from;
     let same = LOW * u64::from(epoch);
     while at < marks.len() {
@@ -194,12 +203,25 @@ fn find(marks: &[AtomicU8], from: usize, epoch: u8, live: bool) -> usize {
             }
         }
         let b = marks[at].load(Ordering::Relaxed);
-        if (b == epoch || b == freed) == live {
+        if (b == epoch || b == other) == live {
             return at;
         }
         at += 1;
     }
     marks.len()
+}
+
+/// Cells whose byte is the epoch.
+fn count(marks: &[AtomicU8], epoch: u8) -> usize {
+    let same = LOW * u64::from(epoch);
+    let whole = marks.len() / 8 * 8;
+    let words = (0..whole).step_by(8).map(|at| {
+        let x = bytes_of(marks, at) ^ same;
+        // The highest bit of a byte says whether any of its bits is set; no carry leaves a byte.
+        let other = ((x & !(LOW << 7)) + (LOW * 0x7F)) | x;
+        8 - (other & LOW << 7).count_ones() as usize
+    });
+    words.sum::<usize>() + marks[whole..].iter().filter(|m| m.load(Ordering::Relaxed) == epoch).count()
 }
 
 impl List {
@@ -211,7 +233,6 @@ impl List {
         cursor: NONE,
         current: NONE,
         position: 0,
-        freed: 0,
         again: NONE,
         sideline: [[0; 2]; SIDELINE],
     };
@@ -267,7 +288,6 @@ impl List {
             self.epoch = epoch;
             self.cursor = self.head;
             self.current = NONE;
-            self.freed = 0;
             self.again = NONE;
             // Sidelined runs were retired at the stop.
             self.sidelined = 0;
@@ -377,9 +397,13 @@ fn format(run: Run, class: usize, kind: usize, owner: u32) -> &'static Block {
 
 /// Marks a run's cells as handed out.
 fn claim(b: &Block, from: usize, cells: usize, epoch: u8) {
+    set_marks(b, from, cells, birth_mark(b.kind.get() as usize, epoch));
+}
+
+fn set_marks(b: &Block, from: usize, cells: usize, mark: u8) {
     // SAFETY: the block is `Small`.
     for m in unsafe { &b.all_marks()[from..from + cells] } {
-        m.store(epoch, Ordering::Relaxed);
+        m.store(mark, Ordering::Relaxed);
     }
 }
 
@@ -414,17 +438,11 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
     let list = locked.list(kind);
     list.renew(epoch);
     let mut zero = false;
-    let run = if list.freed != 0 {
-        let at = list.freed;
-        // SAFETY: cells on the list hold the next one's address in their first word.
-        list.freed = unsafe { ptr::with_exposed_provenance::<usize>(at).read() };
-        let place = HEAP.space.place(at).expect("a freed cell is in the heap");
-        claim(place.block, place.cell, 1, epoch);
-        [at, at + cell]
-    } else if list.sidelined > 0 {
+    let run = if list.sidelined > 0 {
         list.sidelined -= 1;
         zero = true;
-        list.sideline[list.sidelined as usize]
+        // Nothing stays behind: where the runtime is linked into the program, its data are roots.
+        core::mem::take(&mut list.sideline[list.sidelined as usize])
     } else {
         let found = match list.next_run(epoch, c) {
             Some(found) => found,
@@ -440,7 +458,7 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
                 list.renew(epoch);
                 if let Some(found) = list.next_run(epoch, c) {
                     // Somebody else was faster; the block can wait.
-                    sharing::give(owner.map_or(NONE, |owner| owner as u32), run, Release::Collected);
+                    sharing::give(owner.map_or(NONE, |owner| owner as u32), run, Release::Unused);
                     origin = Origin::New;
                     found
                 } else {
@@ -537,7 +555,7 @@ fn put_aside(list: &mut List, run: [usize; 2], epoch: u8) {
 pub(crate) fn release(from: usize, to: usize) {
     let place = HEAP.space.place(from).expect("a run lies in a block");
     let cells = (to - from) / place.block.cell.get() as usize;
-    claim(place.block, place.cell, cells, 0);
+    set_marks(place.block, place.cell, cells, 0);
 }
 
 /// As [`release`], for a thread that gives its own buffers back while others may sweep the block.
@@ -556,7 +574,7 @@ fn take_block(owner: Option<usize>, n: Blocks, origin: &mut Origin) -> Option<(R
 }
 
 /// A free run of blocks for nobody, and whether it is known to be zero: from the pool, from blocks that turn out to be empty,
-/// from owners, or fresh.
+/// from owners, fresh, or put together from neighbours in the pool.
 pub(crate) fn take_shared_blocks(n: Blocks) -> Option<(Run, bool)> {
     if let Some(run) = HEAP.take_blocks(n) {
         return Some((run, run.zero));
@@ -574,7 +592,10 @@ pub(crate) fn take_shared_blocks(n: Blocks) -> Option<(Run, bool)> {
             return Some((run, run.zero));
         }
     }
-    HEAP.grow(n).map(|run| (run, true))
+    HEAP.grow(n).map(|run| (run, true)).or_else(|| {
+        let run = HEAP.within_maximum(HEAP.pool.take_merging(&HEAP.space, n)?)?;
+        Some((run, run.zero))
+    })
 }
 
 /// Looks whether a block is empty, and gives it to the pool if so. Called by the census; the block may change meanwhile.
@@ -598,7 +619,7 @@ pub(crate) fn reclaim_if_empty(index: usize) -> bool {
     // Between the look and the lock the block may have got a run, another class, or be on its way there.
     let same = b.state() == State::Small
         && (b.class.get() as usize, b.kind.get() as usize, b.owner.get()) == (class, kind, owner);
-    if !same || !is_empty(epoch) || b.previous.get() == ORPHAN {
+    if !same || !is_empty(epoch) || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
         return false;
     }
     list.unlink(index as u32);
@@ -623,8 +644,8 @@ pub(crate) fn free_cell(place: &Place) {
     HEAP.freed.fetch_add(b.cell.get() as usize, Ordering::Relaxed);
     let class = b.class.get() as usize;
     let owner = list_owner(b);
-    if defer::is_deferring() && (sharing::is_used() || lock_of(owner, class).is_locked()) {
-        // The interrupted code may hold the lock: the cell is found by the next sweep.
+    if defer::is_deferring() {
+        // The interrupted code may hold a lock: the cell is found by the next sweep.
         mark.store(0, Ordering::Relaxed);
         return;
     }
@@ -635,24 +656,11 @@ pub(crate) fn free_cell(place: &Place) {
     let epoch = HEAP.epoch();
     let list = locked.list(b.kind.get() as usize);
     list.renew(epoch);
-    if sharing::is_used() {
-        mark.store(0, Ordering::Relaxed);
-        let emptied = freed_in_owned_block(list, b, epoch);
-        drop(locked);
-        if let Some(run) = emptied {
-            sharing::give(b.owner.get(), run, Release::Explicit);
-        }
-        point(Point::FreeDone);
-        return;
-    }
-    if b.swept.get() == epoch {
-        // The sweep is past it: hand it out again from the list.
-        // SAFETY: the cell is free now, and holds at least a word.
-        unsafe { ptr::with_exposed_provenance_mut::<usize>(place.base).write(list.freed) };
-        list.freed = place.base;
-        mark.store(freed_mark(epoch), Ordering::Relaxed);
-    } else {
-        mark.store(0, Ordering::Relaxed);
+    mark.store(0, Ordering::Relaxed);
+    let emptied = freed_in_block(list, b, epoch);
+    drop(locked);
+    if let Some(run) = emptied {
+        sharing::give(b.owner.get(), run, Release::Explicit);
     }
     point(Point::FreeDone);
 }
@@ -660,9 +668,9 @@ pub(crate) fn free_cell(place: &Place) {
 /// A cell of a block was freed explicitly: the block is swept again, or returned where nothing is left in it. The list is the block's,
 /// locked and renewed.
 ///
-/// Whether anything is left is looked at after as many frees as cells were found then, and after an eighth of the
-/// block's cells at least: so the looks cost no more than the frees.
-fn freed_in_owned_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> {
+/// Whether anything is left is looked at after as many frees as cells were found then: the block is returned by the free that
+/// empties it, and most frees do not look.
+fn freed_in_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> {
     let index = HEAP.space.index_of(b) as u32;
     if b.swept.get() == epoch {
         list.sweep_again(index, epoch);
@@ -674,9 +682,10 @@ fn freed_in_owned_block(list: &mut List, b: &'static Block, epoch: u8) -> Option
     }
     // SAFETY: the block is `Small`.
     let marks = unsafe { b.all_marks() };
-    let live = marks.iter().filter(|m| m.load(Ordering::Relaxed) == epoch).count();
-    if live > 0 || b.previous.get() == ORPHAN {
-        b.frees_until_look.set(tag | (live as u32).max(b.cells.get() / 8));
+    let other = other_mark(epoch);
+    let live = count(marks, epoch) + if other == epoch { 0 } else { count(marks, other) };
+    if live > 0 || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
+        b.frees_until_look.set(tag | live as u32);
         return None;
     }
     list.unlink(index);
@@ -765,9 +774,10 @@ pub(crate) unsafe fn retire_in_stopped_world() -> usize {
         let lists = unsafe { &mut *central.0.get() };
         for list in &mut lists[..kind::count()] {
             if list.ready && list.epoch == epoch {
-                for run in &list.sideline[..list.sidelined as usize] {
-                    bytes += run[1] - run[0];
-                    release(run[0], run[1]);
+                for run in &mut list.sideline[..list.sidelined as usize] {
+                    let [from, to] = core::mem::take(run);
+                    bytes += to - from;
+                    release(from, to);
                 }
                 list.sidelined = 0;
             }
@@ -827,8 +837,24 @@ pub(crate) fn forget_old_epochs(index: usize) {
     // SAFETY: the block is `Small`.
     for m in unsafe { b.all_marks() } {
         let v = m.load(Ordering::Relaxed);
-        if v != epoch && v != freed_mark(epoch) {
+        if v != epoch {
             m.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_of_an_epoch_are_counted_wherever_they_lie() {
+        for n in [0, 1, 7, 8, 9, 64, 1023] {
+            for (epoch, other) in [(1, 0), (1, 129), (253, 125), (128, 0), (127, 255)] {
+                let marks: Vec<AtomicU8> =
+                    (0..n).map(|i| AtomicU8::new(if i % 3 == 0 { epoch } else { other })).collect();
+                assert_eq!(count(&marks, epoch), (n as usize).div_ceil(3), "{n} cells, {epoch} and {other}");
+            }
         }
     }
 }

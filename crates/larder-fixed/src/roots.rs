@@ -197,6 +197,18 @@ pub fn for_each_static_range(mut f: impl FnMut(usize, usize)) {
     });
 }
 
+/// Whether a thread was stopped while the C library was replacing its vector of thread-local blocks: it must run on for a moment,
+/// since its blocks cannot be found. World stopped, the caller holds the registry's lock.
+pub(crate) fn is_a_thread_between_vectors() -> bool {
+    let mut found = false;
+    crate::cycle::for_each_thread(|thread| {
+        let at = thread.thread_pointer();
+        // SAFETY: the thread is stopped, or this one.
+        found |= !at.is_null() && !unsafe { loader::has_whole_vector(at) };
+    });
+    found
+}
+
 /// Calls `f(low, high)` for each thread's block of each object's thread-local storage. World stopped, the caller holds the
 /// loader's list and the registry's lock.
 pub(crate) fn for_each_thread_local(mut f: impl FnMut(usize, usize)) {
@@ -235,15 +247,23 @@ pub(crate) unsafe fn for_each_registered_locked(mut f: impl FnMut(usize, usize))
 /// Pushes registered ranges, static data and thread-local storage; returns how many bytes they are. World stopped, the
 /// caller holds the loader's list and the allocation lock.
 pub(crate) fn push_all_static(marker: &mut Marker<'_, View>) -> usize {
-    // SAFETY: the caller holds the allocation lock.
-    let roots = unsafe { &*ROOTS.0.get() };
     let mut bytes = 0;
-    let mut push = |low: usize, high: usize, marker: &mut Marker<'_, View>| {
+    let mut push = |low: usize, high: usize| {
         bytes += high.saturating_sub(low);
         marker.push_range(low, high, Interior::AsConfigured);
     };
+    for_each_range_of_cycle(&mut push);
+    for_each_thread_local(push);
+    bytes
+}
+
+/// Calls `f(low, high)` for each registered range and each range of static data, less what is excluded. The caller holds the
+/// loader's list and the allocation lock.
+pub(crate) fn for_each_range_of_cycle(mut push: impl FnMut(usize, usize)) {
+    // SAFETY: the caller holds the allocation lock.
+    let roots = unsafe { &*ROOTS.0.get() };
     for r in roots.registered.as_slice() {
-        push(r.low, r.high, marker);
+        push(r.low, r.high);
     }
     let own = (&raw const ROOTS).addr();
     let filter = FILTER.load(Ordering::Acquire);
@@ -270,12 +290,12 @@ pub(crate) fn push_all_static(marker: &mut Marker<'_, View>) -> usize {
                         roots.excluded.as_slice().iter().filter(|e| e.high > low && e.low < high).min_by_key(|e| e.low);
                     match cut {
                         None => {
-                            push(low, high, marker);
+                            push(low, high);
                             break;
                         }
                         Some(e) => {
                             if e.low > low {
-                                push(low, e.low, marker);
+                                push(low, e.low);
                             }
                             low = e.high;
                         }
@@ -285,8 +305,6 @@ pub(crate) fn push_all_static(marker: &mut Marker<'_, View>) -> usize {
         }
         true
     });
-    for_each_thread_local(|low, high| push(low, high, marker));
-    bytes
 }
 
 /// Runs `f` on the marker of the collecting thread. Only inside a client's push-other-roots procedure.

@@ -11,8 +11,8 @@ pub use larder_blocks::owners::{Figures, Ratio, Sharing};
 use larder_blocks::owners::{MOST, MOST_CPUS, Origin, Release};
 use larder_blocks::pool::Run;
 use larder_policy::sharing::{RatioFacts, regulated};
-use larder_sys::topology::{Level, leader};
-use larder_sys::{clock, cpus, env, memory};
+use larder_sys::topology::{self, Level, leader};
+use larder_sys::{cgroup, clock, cpus, env, memory};
 use larder_threads::REGISTRY;
 use larder_units::{Blocks, Bytes, Nanos};
 
@@ -87,6 +87,13 @@ fn parse_by(text: &str) -> Option<By> {
     })
 }
 
+/// CPUs in a core, a package and a node, of a text such as `1,2,2`.
+fn parse_topology(text: &str) -> Option<[usize; 3]> {
+    let mut parts = text.split(',').map(|part| part.parse().ok().filter(|&cpus| cpus > 0));
+    let cpus = [parts.next()??, parts.next()??, parts.next()??];
+    parts.next().is_none().then_some(cpus)
+}
+
 /// The setting, as `LARDER_SHARING` and `LARDER_OWNERS` change it.
 fn from_environment(mut setting: Setting) -> Setting {
     let text = |name| env::var(name).map(|text| text.to_str().unwrap_or("?"));
@@ -110,6 +117,14 @@ fn from_environment(mut setting: Setting) -> Setting {
 /// Chooses the setting, before the heap is used.
 pub(crate) fn set_up(setting: Setting) {
     let setting = from_environment(setting);
+    if let Some(text) = env::var(c"LARDER_TOPOLOGY").map(|text| text.to_str().unwrap_or("?")) {
+        match parse_topology(text) {
+            Some(cpus) => topology::assume(cpus),
+            None => larder_sys::die!(
+                "LARDER_TOPOLOGY is '{text}': set it to the CPUs of a core, of a package and of a node, like 2,8,16"
+            ),
+        }
+    }
     if setting.sharing == Sharing::AllShared {
         return;
     }
@@ -175,7 +190,7 @@ pub(crate) fn take(owner: usize, n: Blocks) -> Option<(Run, Origin)> {
         HEAP.take_blocks(n).or_else(|| HEAP.grow(n)).or_else(|| {
             // No memory: then everything that is free is everybody's.
             HEAP.owners.give_all(&HEAP.space, &HEAP.pool);
-            HEAP.take_blocks(n)
+            HEAP.take_blocks(n).or_else(|| HEAP.within_maximum(HEAP.pool.take_merging(&HEAP.space, n)?))
         })
     };
     HEAP.owners.take(&HEAP.space, &HEAP.pool, (owner, cpus::current()), n, cycle::census, new)
@@ -200,6 +215,11 @@ pub(crate) fn measured(origin: Origin, blocks: usize, clear: impl FnOnce()) {
     let [ns, count] = &COSTS[origin as usize];
     ns.fetch_add(clock::now().since(begun).0, Ordering::Relaxed);
     count.fetch_add(blocks as u64, Ordering::Relaxed);
+}
+
+/// A cycle has marked; the world is still stopped. By the collector.
+pub(crate) fn begin_sweep() {
+    HEAP.owners.begin_sweep();
 }
 
 /// After a cycle, world running: everything is swept, so that what survived is known, and k is regulated. By the collector.
@@ -229,10 +249,12 @@ pub(crate) fn after_cycle() {
     }
 }
 
-/// What blocks may take: three quarters of the heap's maximum, or of the machine's memory.
+/// What blocks may take: three quarters of the heap's maximum, of the control group's limit, or of the machine's memory, whichever is
+/// least. The group's limit may change while the program runs; reading it costs as much as the census of a few hundred blocks.
 fn limit() -> Bytes {
-    let max = settings::max_heap();
-    Bytes(if max.0 > 0 { max.0 } else { memory::physical_memory().0 } / 4 * 3)
+    let max = Some(settings::max_heap()).filter(|max| max.0 > 0);
+    let least = max.into_iter().chain(cgroup::memory_limit()).fold(memory::physical_memory(), Bytes::min);
+    Bytes(least.0 / 4 * 3)
 }
 
 #[cfg(test)]
@@ -257,6 +279,10 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(parse_sharing(text), wanted, "{text}");
+        }
+        assert_eq!(parse_topology("2,8,16"), Some([2, 8, 16]));
+        for text in ["", "2,8", "2,8,0", "2,8,16,1", "a,b,c"] {
+            assert_eq!(parse_topology(text), None, "{text}");
         }
         assert_eq!(parse_by("node"), Some(By::Node));
         assert_eq!(parse_by("nodes"), None);

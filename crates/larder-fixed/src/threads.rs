@@ -5,9 +5,11 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use larder_blocks::class::CLASSES;
 use larder_lab::CLASSES as SLOTS;
-use larder_sys::thread::stack_pointer;
+use larder_sys::rseq_area;
+use larder_sys::thread::{stack_pointer, thread_pointer};
 use larder_threads::{REGISTRY, Thread, blocking, defer, stop, suspend};
 
+use crate::heap::HEAP;
 use crate::refill;
 
 /// The type of a thread's start routine.
@@ -75,6 +77,15 @@ fn leave(result: usize) -> bool {
 
 /// Registers the calling thread, whose stack begins at `stack_base`. False when it was registered already.
 pub fn register_current(stack_base: *mut u8) -> bool {
+    larder_sys::control_block::give_number();
+    // A thread that the C library did not make has no registration, but an area that looks as if it had.
+    if !HEAP.labs.by_thread() && !rseq_area::register_here() {
+        larder_sys::die!(
+            "cannot register thread {}: it was not made by the C library, and the kernel refuses its restartable sequences; \
+             create it with pthread_create, or set GLIBC_TUNABLES=glibc.pthread.rseq=0",
+            larder_sys::thread::tid()
+        );
+    }
     match REGISTRY.register_current(stack_base.addr()) {
         Ok(new) => new,
         Err(e) => larder_sys::die!("cannot register a thread: no memory for {}", e.wanted),
@@ -112,17 +123,16 @@ pub unsafe fn create(
     // SAFETY: the caller's promise; the record lives until the thread has ended and was joined.
     unsafe {
         let mut own = core::mem::zeroed();
+        // Into the caller's variable, which the thread may read as soon as it runs.
+        let handle = if handle.is_null() { &raw mut own } else { handle };
         let result =
-            libc::pthread_create(&mut own, attributes, thread_begins, core::ptr::from_ref(record).cast_mut().cast());
+            libc::pthread_create(handle, attributes, thread_begins, core::ptr::from_ref(record).cast_mut().cast());
         if result != 0 {
             REGISTRY.abandon(record);
             return result;
         }
-        if !handle.is_null() {
-            *handle = own;
-        }
         if !detached {
-            REGISTRY.note_handle(record, own as usize);
+            REGISTRY.note_handle(record, *handle as usize);
         }
     }
     0
@@ -132,10 +142,21 @@ unsafe extern "C" {
     fn pthread_attr_getdetachstate(attributes: *const libc::pthread_attr_t, state: *mut c_int) -> c_int;
 }
 
+/// Where the stack of a thread begins that is in its first function.
+///
+/// Destructors run after that function has returned, in the place where its frame was, so its own stack pointer would leave
+/// out their first words. The thread control block lies above every frame.
+fn base_of_new_stack() -> usize {
+    /// More than the frames of the first function and of the C library's that calls it.
+    const FIRST_FRAMES: usize = 512;
+    let (here, block) = (stack_pointer().addr(), thread_pointer().addr());
+    if here < block { block.min(here + FIRST_FRAMES) } else { here }
+}
+
 extern "C" fn thread_begins(record: *mut c_void) -> *mut c_void {
     // SAFETY: `create` passes a record of the registry.
     let record = unsafe { &*record.cast::<Thread>() };
-    let (start, argument) = REGISTRY.begin_current(record, stack_pointer().addr());
+    let (start, argument) = REGISTRY.begin_current(record, base_of_new_stack());
     // SAFETY: the key exists since `create`; the value counts the destructor's rounds.
     unsafe { libc::pthread_setspecific(key(), core::ptr::without_provenance(1)) };
     larder_sys::signal::unblock(stop::signal());

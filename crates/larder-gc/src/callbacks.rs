@@ -35,7 +35,7 @@ pub unsafe extern "C" fn return_null(_bytes: usize) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// The first `GC_push_other_roots`. libgc's pushes the stacks of all threads; here the heap has done so before.
+/// The first `GC_push_other_roots`. libgc's pushes the stacks of all threads; here the heap does so after it.
 pub unsafe extern "C" fn push_nothing() {}
 
 /// The first `GC_on_abort`. With `GC_LOOP_ON_ABORT` it does not return, so that a debugger can be attached.
@@ -63,6 +63,7 @@ pub unsafe extern "C" fn never_stop() -> c_int {
 pub fn install() {
     hooks::EVENT.set(Some(crate::progress::on_event));
     hooks::PUSH_OTHER_ROOTS.set(Some(push_other_roots));
+    hooks::PLACES_STACKS.set(Some(places_stacks));
     hooks::HEAP_RESIZE.set(Some(heap_resized));
     hooks::FINALIZER_NOTIFIER.set(Some(finalizers_wait));
     hooks::WARN.set(Some(heap_warns));
@@ -73,6 +74,11 @@ unsafe extern "C" fn push_other_roots() {
         // SAFETY: the heap calls this where libgc calls it: in a cycle, with the world stopped.
         unsafe { f() }
     }
+}
+
+/// A procedure of the client's may, as Crystal's does.
+unsafe extern "C" fn places_stacks() -> c_int {
+    c_int::from(GC_push_other_roots.get().is_some_and(|f| !ptr::fn_addr_eq(f, push_nothing as PushOtherRootsFn)))
 }
 
 unsafe extern "C" fn heap_resized(bytes: usize) {

@@ -9,19 +9,14 @@ use crate::data::GC_dont_gc;
 use crate::init::{GC_init, sync_now};
 use crate::settings;
 
-/// Collects: stops the world, marks, resumes it, and runs finalizers unless they are on demand.
+/// Collects: stops the world, marks, resumes it, and runs finalizers unless they are on demand. Gives free memory back where
+/// `GC_set_force_unmap_on_gcollect` says so, and gives up when the client's stop function says so.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_gcollect() {
     GC_init();
     // The heap looks whether it may collect before it asks for the client's variables.
     sync_now();
-    if let Some(stop) = stop_function() {
-        cycle::try_collect(Some(stop));
-    } else if settings::force_unmap() {
-        cycle::collect_and_unmap();
-    } else {
-        cycle::collect();
-    }
+    cycle::try_collect(stop_function(), settings::force_unmap());
 }
 
 /// Collects, and gives all free memory back to the kernel.
@@ -37,13 +32,7 @@ pub extern "C" fn GC_gcollect_and_unmap() {
 pub extern "C" fn GC_try_to_collect(stop: StopFn) -> c_int {
     GC_init();
     sync_now();
-    c_int::from(cycle::try_collect(Some(stop)))
-}
-
-/// Returns 0: there is never a part of a cycle left to do.
-#[unsafe(no_mangle)]
-pub extern "C" fn GC_collect_a_little() -> c_int {
-    0
+    c_int::from(cycle::try_collect(Some(stop), settings::force_unmap()))
 }
 
 /// Prevents collections, explicit ones too, until as many calls of [`GC_enable`].
@@ -72,25 +61,3 @@ pub extern "C" fn GC_expand_hp(bytes: usize) -> c_int {
     GC_init();
     c_int::from(cycle::expand(bytes))
 }
-
-/// Initialises the collector. Cycles stay what they are: stopped, and complete.
-#[unsafe(no_mangle)]
-pub extern "C" fn GC_enable_incremental() {
-    GC_init();
-}
-
-/// Returns 0: there is no incremental mode.
-#[unsafe(no_mangle)]
-pub extern "C" fn GC_is_incremental_mode() -> c_int {
-    0
-}
-
-/// Returns 0: no memory of the program is ever write-protected.
-#[unsafe(no_mangle)]
-pub extern "C" fn GC_incremental_protection_needs() -> c_int {
-    0
-}
-
-/// Does nothing, as libgc outside its incremental mode.
-#[unsafe(no_mangle)]
-pub extern "C" fn GC_start_incremental_collection() {}

@@ -18,7 +18,7 @@ use core::ptr;
 
 use larder_fixed::finalization::{FinalizerFn, Order};
 use larder_fixed::object::{self, Found};
-use larder_fixed::{kind, roots};
+use larder_fixed::{barrier, kind, roots};
 
 use crate::alloc::{GC_free, GC_malloc};
 use crate::callbacks::abort;
@@ -449,20 +449,21 @@ pub unsafe extern "C" fn GC_debug_ptr_store_and_dirty(into: *mut c_void, value: 
     let into = GC_is_visible(into).cast::<*mut c_void>();
     let value = GC_is_valid_displacement(value.cast_mut());
     // SAFETY: the caller's place.
-    unsafe { *into = value };
+    unsafe { barrier::store(into.cast(), value.expose_provenance()) };
 }
 
 /// Exists for old clients.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_debug_change_stubborn(_object: *const c_void) {}
 
-/// Tells of a change in an object. Nothing needs to know; that it is an object is checked.
+/// As `GC_end_stubborn_change`; that it is an object is checked.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_debug_end_stubborn_change(object: *const c_void) {
     if object::base(object.addr()).is_none() {
         error_line!("GC_debug_end_stubborn_change: bad arg: {object:p}");
         abort(c"GC_debug_end_stubborn_change: bad arg");
     }
+    barrier::written(object::base(object.addr()).unwrap_or(object.addr()));
 }
 
 /// A finalizer of a debug object: what the program registered, in an object of its own that is the data of [`run`].

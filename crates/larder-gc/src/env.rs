@@ -1,7 +1,7 @@
 //! The environment, read when the collector is initialised and not when the library is loaded: LilyPond sets
 //! its variables in `main`.
 //!
-//! Names and meaning are libgc's. Variables that steer what Larder does not have (incremental cycles, black lists) are
+//! Names and meaning are libgc's. Variables that steer what Larder does not have (black lists) are
 //! accepted and change nothing; `docs/libgc.md` says of each one why.
 
 use core::ffi::CStr;
@@ -16,7 +16,7 @@ use crate::data::{
     GC_all_interior_pointers, GC_dont_gc, GC_find_leak, GC_free_space_divisor, GC_full_freq, GC_time_limit,
     GC_use_entire_heap, Int,
 };
-use crate::{debug, error_line, print, progress, settings, threads};
+use crate::{debug, error_line, incremental, print, progress, settings, threads};
 
 static IGNORES_GCJ: Int = Int::new(0);
 
@@ -83,6 +83,7 @@ pub fn read() -> Options {
         sharing: larder_fixed::sharing::Setting::default(),
         collect_every: positive(c"LARDER_COLLECT_EVERY").map(|n| n as u64),
         widest_scan: widest_scan(),
+        ablation: larder_fixed::ablation::Ablation::NONE,
     }
 }
 
@@ -154,6 +155,7 @@ fn open_log() {
 
 /// What is left to do once the heap is there: says what was asked for and cannot be had.
 pub fn after() {
+    incremental::read_environment();
     if is_set(c"GC_LOOP_ON_ABORT") {
         loop_on_faults();
     }

@@ -26,6 +26,7 @@ mod errors;
 mod finalize;
 mod forking;
 mod gcj;
+mod incremental;
 mod init;
 mod kinds;
 mod links;

@@ -2,7 +2,7 @@
 
 use core::ffi::c_void;
 
-use larder_fixed::{kind, object, roots};
+use larder_fixed::{barrier, kind, object, roots};
 
 use crate::callbacks::abort;
 use crate::data::{
@@ -103,16 +103,19 @@ pub unsafe extern "C" fn GC_post_incr(pointer: *mut *mut c_void, bytes: isize) -
     }
 }
 
-/// Stores a pointer. There is no barrier to tell: cycles stop the world.
+/// Stores a pointer, and tells a cycle that marks beside the program where `LARDER_WATCH` has chosen the barrier.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GC_ptr_store_and_dirty(into: *mut c_void, value: *const c_void) {
     // SAFETY: the caller's place.
-    unsafe { *into.cast::<*const c_void>() = value };
+    unsafe { barrier::store(into.cast(), value.expose_provenance()) };
 }
 
-/// Tells of a change in an object: nothing needs to know.
+/// Tells of a change in an object (named by its base) or in a word (by its address), as [`GC_ptr_store_and_dirty`] does. The
+/// caller keeps what it stored until this returns.
 #[unsafe(no_mangle)]
-pub extern "C" fn GC_end_stubborn_change(_object: *const c_void) {}
+pub extern "C" fn GC_end_stubborn_change(object: *const c_void) {
+    barrier::written(object.addr());
+}
 
 /// Exists for old clients.
 #[unsafe(no_mangle)]

@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 use core::ptr;
 
-use larder_fixed::{kind, object};
+use larder_fixed::{barrier, kind, object};
 
 use crate::alloc::{GC_free, GC_malloc, allocate_or_exhausted, allocate_uncollectable};
 use crate::callbacks::abort;
@@ -24,6 +24,7 @@ pub unsafe extern "C" fn GC_realloc(old: *mut c_void, bytes: usize) -> *mut c_vo
     let (size, kind) = (object::size(base), object::kind_of(base));
     if bytes.saturating_add(extra_byte()) <= size && bytes >= size / 2 {
         if !kind::is_pointer_free(kind) {
+            barrier::vanishes(old.addr() + bytes, old.addr() + size);
             // A later growth within the cell must show zeroes, and what was cut off must keep nothing alive.
             // SAFETY: the object has `size` bytes and is the caller's.
             unsafe { ptr::write_bytes(old.cast::<u8>().add(bytes), 0, size - bytes) };
@@ -42,6 +43,7 @@ pub unsafe extern "C" fn GC_realloc(old: *mut c_void, bytes: usize) -> *mut c_vo
     // SAFETY: both objects have that many bytes, they are different ones, and the old one is the caller's to give up.
     unsafe {
         ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast(), bytes.min(size - extra_byte()));
+        barrier::written(new.addr());
         GC_free(old);
     }
     new

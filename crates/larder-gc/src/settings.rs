@@ -1,7 +1,7 @@
 //! Numbers that a client sets and asks for.
 //!
-//! Those that are libgc variables act through them. Of the rest, some steer the heap, and some (rates and limits of
-//! incremental cycles) are kept for whoever asks and steer nothing.
+//! Those that are libgc variables act through them. Of the rest, some steer the heap, and some (the rates of incremental
+//! cycles) are kept for whoever asks and steer nothing.
 
 use core::ffi::{c_int, c_uint, c_ulong};
 
@@ -13,6 +13,7 @@ use crate::data::{
     GC_free_space_divisor, GC_full_freq, GC_java_finalization, GC_max_retries, GC_no_dls, GC_time_limit,
     GC_use_entire_heap, Int, Word,
 };
+use crate::incremental;
 use crate::init::{is_ready, sync_now};
 
 /// 8.2.2, as in `GC_VERSION`.
@@ -163,10 +164,12 @@ pub struct TimeLimit {
     nanoseconds: c_ulong,
 }
 
-/// Accepted: cycles have no time limit.
+/// Chooses how long a pause of cycles that mark beside the program should last at most (`GC_TIME_UNLIMITED`, the default,
+/// means a millisecond).
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_set_time_limit(milliseconds: c_ulong) {
     GC_time_limit.set(milliseconds as usize);
+    incremental::goal_is_set();
 }
 
 /// The time limit in milliseconds.
@@ -180,6 +183,7 @@ pub extern "C" fn GC_get_time_limit() -> c_ulong {
 pub extern "C" fn GC_set_time_limit_tv(limit: TimeLimit) {
     GC_time_limit.set(limit.milliseconds as usize);
     TIME_LIMIT_NS.set(limit.nanoseconds as usize);
+    incremental::goal_is_set();
 }
 
 /// The time limit with its fraction.

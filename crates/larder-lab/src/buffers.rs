@@ -333,11 +333,15 @@ impl<S: ChunkSource> Buffers<S> {
             if let Some(chunk) = self.ask(bytes, bytes, false) {
                 add(&self.counters.singly, 1);
                 add(&self.counters.singly_bytes, bytes);
+                self.source.prepare(chunk);
                 return chunk.start;
             }
             match self.ask(bytes, size.0.max(bytes), true) {
                 None => return 0,
-                Some(chunk) => self.put_aside(chunk),
+                Some(chunk) => {
+                    self.source.prepare(chunk);
+                    self.put_aside(chunk);
+                }
             }
         }
     }
@@ -352,6 +356,7 @@ impl<S: ChunkSource> Buffers<S> {
         let Some(chunk) = chunk else { return 0 };
         add(&self.counters.direct, 1);
         add(&self.counters.direct_bytes, bytes);
+        self.source.prepare(chunk);
         chunk.start
     }
 
@@ -370,7 +375,7 @@ impl<S: ChunkSource> Buffers<S> {
         }
     }
 
-    /// Keeps a chunk for the next comer; gives it back where there is no place for it.
+    /// Keeps a chunk, which is ready for objects, for the next comer; gives it back where there is no place for it.
     pub(crate) fn put_aside(&self, chunk: Chunk) {
         self.source.at(Point::Sidelining);
         if chunk.epoch != self.source.epoch() {

@@ -24,7 +24,7 @@ pub struct BumpSpace {
 }
 
 impl BumpSpace {
-    /// A space over `start..end`, which is word-aligned. With `clears` chunks are zeroed when they are obtained.
+    /// A space over `start..end`, which is word-aligned. With `clears` chunks are zeroed before objects are taken from them.
     ///
     /// # Safety
     /// The range is writable and belongs to the space as long as it is used.
@@ -67,16 +67,18 @@ unsafe impl ChunkSource for BumpSpace {
             // ORDER bump_space.top: Acquire, with the exchange in `give_back`: what the last owner of a rest wrote there is older.
             match self.top.compare_exchange_weak(top, end, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(start) => {
-                    if self.clears {
-                        // SAFETY: the bytes are this caller's now.
-                        unsafe {
-                            core::ptr::write_bytes(core::ptr::with_exposed_provenance_mut::<u8>(start), 0, end - start);
-                        }
-                    }
                     return Some(Chunk { start, end, epoch });
                 }
                 Err(now) => top = now,
             }
+        }
+    }
+
+    fn prepare(&self, chunk: Chunk) {
+        if self.clears {
+            let at = core::ptr::with_exposed_provenance_mut::<u8>(chunk.start);
+            // SAFETY: the chunk is the caller's.
+            unsafe { core::ptr::write_bytes(at, 0, chunk.bytes().0) };
         }
     }
 
@@ -130,7 +132,8 @@ mod tests {
         let second = space.obtain(ask(8, 640)).unwrap();
         assert_eq!((first.bytes(), second.bytes(), second.start), (Bytes(640), Bytes(160), first.end));
         assert_eq!((space.obtain(ask(8, 640)), space.left()), (None, Bytes(0)));
-        assert!(memory.iter().all(|&word| word == 0), "chunks are cleared");
+        space.prepare(second);
+        assert!(memory[..80].iter().all(|&word| word == 7) && memory[80..].iter().all(|&word| word == 0));
     }
 
     #[test]

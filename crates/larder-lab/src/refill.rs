@@ -29,6 +29,7 @@ use larder_sync::region::{self, Taken};
 use larder_units::Bytes;
 
 use crate::buffers::{Buffers, Way};
+use crate::config::Lowest;
 use crate::counters::add;
 use crate::lab::Lab;
 use crate::level::Level;
@@ -76,7 +77,11 @@ impl<S: ChunkSource> Buffers<S> {
             Way::Shared => {
                 mine.note_use();
                 match self.obtain_at(0, bytes, bytes) {
-                    Some(chunk) => Refilled::Object(chunk.start),
+                    Some(chunk) => {
+                        // Perhaps from above the level; a level's own chunk was made ready as a whole.
+                        self.source.prepare(chunk);
+                        Refilled::Object(chunk.start)
+                    }
                     None => Refilled::Nothing,
                 }
             }
@@ -100,6 +105,7 @@ impl<S: ChunkSource> Buffers<S> {
         let chunk = self.obtain_at(0, least.0, most.0)?;
         add(&self.counters.labs, 1);
         add(&self.counters.lab_bytes, chunk.bytes().0);
+        self.source.prepare(chunk);
         Some(chunk)
     }
 
@@ -317,6 +323,10 @@ impl<S: ChunkSource> Buffers<S> {
         self.source.at(Point::LevelObtained);
         add(&counters.refills, 1);
         add(&counters.refill_bytes, chunk.bytes().0);
+        if k == 0 && self.config.lowest == Lowest::Nobody {
+            // Objects are taken from it by the fast path.
+            self.source.prepare(chunk);
+        }
         let (first, rest) = chunk.split(most.min(chunk.bytes().0));
         if level.has_sequence() {
             if level.finish_here(&mark, rest.start, rest.end) {
@@ -334,6 +344,7 @@ impl<S: ChunkSource> Buffers<S> {
         }
         // A stop, or a fork's child, has closed it.
         add(&counters.unfinished, 1);
+        self.source.prepare(chunk);
         self.put_aside(chunk);
         Given::None
     }

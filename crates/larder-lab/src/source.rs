@@ -108,8 +108,18 @@ pub unsafe trait ChunkSource: Sync {
     /// A chunk of at least `least`, at most `most` bytes, whose ends are multiples of what the host asks objects for. `None`
     /// when there is not so much left, and, where the space may collect, there is not after a collection either.
     ///
-    /// If objects must find their memory cleared, this clears it: it may take as long as it likes (VEE'05, section 5.1).
+    /// Two chunks that touch may become one buffer: the rest of a buffer is joined to a chunk that follows on it. A space that
+    /// must not have that (its parts are collected apart, say) leaves a gap between them.
     fn obtain(&self, request: Request) -> Option<Chunk>;
+
+    /// Makes a chunk ready for objects, before any is taken from it: clears it, if objects must find their memory cleared. It
+    /// may take as long as it likes (VEE'05, section 5.1).
+    ///
+    /// Not in `obtain`: what an upper level obtains is large, and others go elsewhere until it is there.
+    #[inline(always)]
+    fn prepare(&self, chunk: Chunk) {
+        _ = chunk;
+    }
 
     /// Takes a rest back: the space reuses it, or fills it with a dead object so that a walk over the heap finds its way.
     ///

@@ -149,7 +149,11 @@ fn report(what: &str, explored: Explored) {
 }
 
 fn clean(what: &str, setting: &Setting<'_>) {
-    let explored = explore(&Code::shipped(), setting).unwrap_or_else(|e| panic!("{what}: {e}"));
+    clean_as(&Code::shipped(), what, setting);
+}
+
+fn clean_as(code: &Code, what: &str, setting: &Setting<'_>) {
+    let explored = explore(code, setting).unwrap_or_else(|e| panic!("{what}: {e}"));
     report(what, explored);
 }
 
@@ -558,19 +562,31 @@ fn every_one_shot_sequence() {
         (level_bump, level_bump),
         (level_compare_store_pair, level_bump),
     ];
-    for (n, (one, other)) in pairs.into_iter().enumerate() {
-        clean(&format!("pair {n} on one CPU"), &shots(&[one, other], 1, 3, &memory));
-        clean(&format!("pair {n} on two CPUs"), &shots(&[one, other], 2, 2, &memory));
+    let threes = [(pop_and_push as Script, list_pop as Script), (bump, bump), (add, add)];
+    every_pair(&Code::shipped(), &pairs, &threes, &memory);
+}
+
+/// The copies for inlining, likewise.
+#[test]
+fn every_inlined_sequence() {
+    use one_shot::*;
+    let pairs = [(add as Script, add as Script), (list_pop, pop_and_push), (pop_and_push, pop_and_push)];
+    every_pair(&Code::inlined(), &pairs, &[pairs[0], pairs[1]], &filled());
+}
+
+fn every_pair(code: &Code, pairs: &[(Script, Script)], threes: &[(Script, Script)], memory: &[(u64, u64)]) {
+    let take_all: Script = one_shot::take_all;
+    for (n, &(one, other)) in pairs.iter().enumerate() {
+        clean_as(code, &format!("pair {n} on one CPU"), &shots(&[one, other], 1, 3, memory));
+        clean_as(code, &format!("pair {n} on two CPUs"), &shots(&[one, other], 2, 2, memory));
         let alone = [one];
-        let handled = Setting { handler: Some(other), ..shots(&alone, 2, 2, &memory) };
-        clean(&format!("pair {n} as handler"), &handled);
-        clean(&format!("pair {n} and a take-over"), &shots(&[one, take_all], 2, 3, &memory));
+        let handled = Setting { handler: Some(other), ..shots(&alone, 2, 2, memory) };
+        clean_as(code, &format!("pair {n} as handler"), &handled);
+        clean_as(code, &format!("pair {n} and a take-over"), &shots(&[one, take_all], 2, 3, memory));
     }
     // Three threads: two work, one takes over.
-    for (n, (one, other)) in
-        [(pop_and_push as Script, list_pop as Script), (bump, bump), (add, add)].into_iter().enumerate()
-    {
-        clean(&format!("three {n}"), &shots(&[one, other, take_all], 2, 1, &memory));
+    for (n, &(one, other)) in threes.iter().enumerate() {
+        clean_as(code, &format!("three {n}"), &shots(&[one, other, take_all], 2, 1, memory));
     }
 }
 

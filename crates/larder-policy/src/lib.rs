@@ -3,8 +3,11 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod ablation;
+pub mod concurrent;
 pub mod crew;
 pub mod generations;
+pub mod group;
 pub mod labs;
 pub mod pacing;
 pub mod sharing;

@@ -1,10 +1,20 @@
-//! libc calls that `larder run` interposes, by LD_PRELOAD. It holds no state and needs no heap: in a program that never
-//! loads `libgc.so.1` it changes nothing but what is said below.
+//! libc calls that `larder run` interposes, by LD_PRELOAD.
+//!
+//! Blocking calls mark the thread, so that a stop need not wake it ([`calls`], [`locks`]); handlers are wrapped, since they
+//! are mutators wherever they run ([`handlers`]); masks leave the stop signal open ([`masks`]); `vfork` is a fork. It needs no heap and holds no state of the runtime,
+//! which it reaches through a table that the runtime puts into [`runtime`]'s anchor. In a program that never loads
+//! `libgc.so.1`, and in a thread that is not registered, calls go straight to the C library.
 //!
 //! `libgc.so.1` itself exports no libc names, so that it works on the library path alone; what needs a libc name is
 //! here.
 
 #![no_std]
+
+mod calls;
+mod handlers;
+mod locks;
+mod masks;
+mod runtime;
 
 use core::ffi::c_int;
 
@@ -36,4 +46,10 @@ core::arch::global_asm!(
 pub extern "C" fn vfork() -> c_int {
     // SAFETY: fork has no preconditions.
     unsafe { libc::fork() }
+}
+
+/// The same under its other name.
+#[unsafe(no_mangle)]
+pub extern "C" fn __vfork() -> c_int {
+    vfork()
 }

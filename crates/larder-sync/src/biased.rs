@@ -14,31 +14,44 @@
 extern crate std;
 
 use crate::asymmetric;
+use crate::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::event_count::EventCount;
 use crate::line::Line;
 use crate::spin::{Patience, SLEEP_AND_WAKE_NS};
-use crate::ticks;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::{process_static, step, ticks};
 use lock_api::RawRwLock;
-use std::sync::OnceLock;
+use std::sync::Once;
 
-/// Slots of the table.
-const SLOTS: usize = 4096;
+/// Slots of the table. Two in a model, so that three threads share one.
+const SLOTS: usize = if cfg!(loom) { 2 } else { 4096 };
 /// A revocation keeps the bias away for this many times its own length.
 const INHIBIT: u64 = 9;
 
 /// Locks that are read, by address. A slot on a line of its own would be 512 KiB; neighbours are threads apart in the hash.
-/// Sync: `biased.dekker`.
-static VISIBLE: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
-/// A reader has left while somebody revoked. Sync: its own.
-static LEFT: OnceLock<Line<EventCount>> = OnceLock::new();
+struct Table([AtomicUsize; SLOTS]);
 
-fn left() -> &'static EventCount {
-    LEFT.get_or_init(|| {
-        asymmetric::init();
-        Line(EventCount::new())
-    })
+impl Table {
+    #[cfg(not(loom))]
+    const fn new() -> Self {
+        Self([const { AtomicUsize::new(0) }; SLOTS])
+    }
+
+    #[cfg(loom)]
+    fn new() -> Self {
+        Self(core::array::from_fn(|_| AtomicUsize::new(0)))
+    }
 }
+
+process_static! {
+    /// Sync: `biased.dekker`.
+    static VISIBLE: Table = Table::new();
+}
+process_static! {
+    /// A reader has left while somebody revoked. Sync: its own.
+    static LEFT: Line<EventCount> = Line(EventCount::new());
+}
+/// Before the first bias, the process is registered for the fence.
+static REGISTERED: Once = Once::new();
 
 /// A reader-writer lock biased towards readers around `L`, without data. See the [module](self).
 pub struct BiasedRwLock<L> {
@@ -50,6 +63,7 @@ pub struct BiasedRwLock<L> {
 }
 
 /// The calling thread's number, which the address of a thread-local word is.
+#[cfg(not(loom))]
 fn thread_number() -> usize {
     std::thread_local! {
         static WORD: u8 = const { 0 };
@@ -57,16 +71,36 @@ fn thread_number() -> usize {
     WORD.with(|word| core::ptr::from_ref(word).addr())
 }
 
-impl<L: RawRwLock> BiasedRwLock<L> {
+impl<L> BiasedRwLock<L> {
+    const_unless_loom! {
+        /// A lock without bias around `inner`, which nobody holds.
+        pub fn around(inner: L) -> Self {
+            Self { bias: AtomicBool::new(false), inhibited_until: AtomicU64::new(0), inner }
+        }
+    }
+
     fn name(&self) -> usize {
         core::ptr::from_ref(self).addr()
     }
 
+    #[cfg(not(loom))]
     fn slot(&self) -> &'static AtomicUsize {
         let mixed = (thread_number() ^ self.name().rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &VISIBLE[mixed >> (usize::BITS - SLOTS.trailing_zeros())]
+        &VISIBLE.0[mixed >> (usize::BITS - SLOTS.trailing_zeros())]
     }
 
+    /// By the thread's number in the model alone: an address is not the same in each execution.
+    #[cfg(loom)]
+    fn slot(&self) -> &'static AtomicUsize {
+        let id = std::format!("{:?}", loom::thread::current().id());
+        let even = id.trim_end_matches(')').ends_with(['0', '2', '4', '6', '8']);
+        let slot: *const AtomicUsize = &VISIBLE.0[usize::from(!even)];
+        // SAFETY: the table lives as long as the execution.
+        unsafe { &*slot }
+    }
+}
+
+impl<L: RawRwLock> BiasedRwLock<L> {
     /// Leaves the mark; false if the bias does not stand.
     #[inline]
     fn mark(&self) -> bool {
@@ -75,14 +109,16 @@ impl<L: RawRwLock> BiasedRwLock<L> {
             return false;
         }
         let slot = self.slot();
-        // ORDER biased.dekker: Acquire, with the Release of `bias` in `lock_shared`: this reader sees what the last writer
-        // wrote. The light half puts it before the look.
-        if slot.compare_exchange(0, self.name(), Ordering::Acquire, Ordering::Relaxed).is_err() {
+        // ORDER biased.dekker: Relaxed; the light half puts it before the look.
+        if slot.compare_exchange(0, self.name(), Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return false;
         }
-        asymmetric::light();
-        // ORDER biased.dekker: Acquire, with the store of `true`, made by a reader that the last writer let in.
-        if self.bias.load(Ordering::Acquire) {
+        if step::kept("biased: the light half") {
+            asymmetric::light();
+        }
+        // ORDER biased.dekker: Acquire, with the store of `true`, made by a reader that the last writer let in: this reader
+        // sees what that one wrote.
+        if self.bias.load(step::order("biased.dekker: Acquire", Ordering::Acquire)) {
             return true;
         }
         self.unmark(slot);
@@ -94,38 +130,53 @@ impl<L: RawRwLock> BiasedRwLock<L> {
     #[inline]
     fn unmark(&self, slot: &AtomicUsize) -> bool {
         // ORDER biased.dekker: Release, with the load in `revoke`: the reads come before the writes that follow.
-        let marked = slot.compare_exchange(self.name(), 0, Ordering::Release, Ordering::Relaxed).is_ok();
+        let order = step::order("biased.leave: Release", Ordering::Release);
+        let marked = slot.compare_exchange(self.name(), 0, order, Ordering::Relaxed).is_ok();
         if marked {
-            left().notify(u32::MAX);
+            LEFT.notify(u32::MAX);
         }
         marked
     }
 
-    /// Waits until no slot names this lock. The caller holds the inner lock to write.
+    /// Takes the bias away and looks whether a slot names this lock; `wait` says whether to wait until none does. False if
+    /// one does. The caller holds the inner lock to write.
     #[cold]
-    fn revoke(&self) {
+    fn revoke(&self, wait: bool) -> bool {
         let start = ticks::now();
         // ORDER biased.dekker: Relaxed; the heavy half puts it before the looks.
         self.bias.store(false, Ordering::Relaxed);
-        asymmetric::heavy();
-        for slot in &VISIBLE {
-            // ORDER biased.dekker: Acquire, with the compare-and-swap in `unmark`.
-            let gone = || (slot.load(Ordering::Acquire) != self.name()).then_some(());
-            if gone().is_none() {
-                left().wait_for(Patience::for_nanos(SLEEP_AND_WAKE_NS), gone);
+        if step::kept("biased: the heavy half") {
+            asymmetric::heavy();
+        }
+        for slot in &VISIBLE.0 {
+            // ORDER biased.leave: Acquire, with the compare-and-swap in `unmark`.
+            let order = step::order("biased.leave: Acquire", Ordering::Acquire);
+            let gone = || (slot.load(order) != self.name()).then_some(());
+            if gone().is_some() {
+                continue;
             }
+            if !wait {
+                // ORDER biased.dekker: Release, as in `lock_shared`. No writer is in but this thread, which has written nothing.
+                self.bias.store(true, Ordering::Release);
+                return false;
+            }
+            LEFT.wait_for(Patience::for_nanos(SLEEP_AND_WAKE_NS), gone);
         }
         let end = ticks::now();
         // ORDER biased.inhibit: Relaxed; the inner lock orders it.
         self.inhibited_until.store(end.wrapping_add(INHIBIT * end.wrapping_sub(start)), Ordering::Relaxed);
+        true
     }
 }
 
 // SAFETY: a writer holds the inner lock to write and has found no mark after it revoked the bias; a reader has either
 // the inner lock to read, or a mark that it left before it found the bias standing.
 unsafe impl<L: RawRwLock> RawRwLock for BiasedRwLock<L> {
+    #[cfg(not(loom))]
     #[allow(clippy::declare_interior_mutable_const, reason = "the interface asks for it")]
-    const INIT: Self = Self { bias: AtomicBool::new(false), inhibited_until: AtomicU64::new(0), inner: L::INIT };
+    const INIT: Self = Self::around(L::INIT);
+    #[cfg(loom)]
+    const INIT: Self = panic!("a model makes its locks by `around`");
 
     type GuardMarker = lock_api::GuardNoSend;
 
@@ -139,9 +190,9 @@ unsafe impl<L: RawRwLock> RawRwLock for BiasedRwLock<L> {
         if !self.bias.load(Ordering::Relaxed)
             && ticks::now().wrapping_sub(self.inhibited_until.load(Ordering::Relaxed)) as i64 >= 0
         {
-            left();
+            REGISTERED.call_once(asymmetric::init);
             // ORDER biased.dekker: Release, with the loads in `mark`. No writer is in, because this thread reads.
-            self.bias.store(true, Ordering::Release);
+            self.bias.store(true, step::order("biased.dekker: Release", Ordering::Release));
         }
     }
 
@@ -163,7 +214,7 @@ unsafe impl<L: RawRwLock> RawRwLock for BiasedRwLock<L> {
         self.inner.lock_exclusive();
         // ORDER biased.dekker: Relaxed; readers set it under the inner lock only.
         if self.bias.load(Ordering::Relaxed) {
-            self.revoke();
+            self.revoke(true);
         }
     }
 
@@ -172,8 +223,10 @@ unsafe impl<L: RawRwLock> RawRwLock for BiasedRwLock<L> {
             return false;
         }
         // ORDER biased.dekker: Relaxed, as above.
-        if self.bias.load(Ordering::Relaxed) {
-            self.revoke();
+        if self.bias.load(Ordering::Relaxed) && !self.revoke(false) {
+            // SAFETY: taken above.
+            unsafe { self.inner.unlock_exclusive() };
+            return false;
         }
         true
     }
@@ -187,6 +240,19 @@ unsafe impl<L: RawRwLock> RawRwLock for BiasedRwLock<L> {
     fn is_locked(&self) -> bool {
         let name = self.name();
         // ORDER biased.dekker: Relaxed; a snapshot.
-        self.inner.is_locked() || VISIBLE.iter().any(|slot| slot.load(Ordering::Relaxed) == name)
+        self.inner.is_locked() || VISIBLE.0.iter().any(|slot| slot.load(Ordering::Relaxed) == name)
+    }
+}
+
+impl<L> Drop for BiasedRwLock<L> {
+    /// Takes back the marks of guards that were forgotten, so that a lock that comes to this address later does not wait for
+    /// them.
+    fn drop(&mut self) {
+        // ORDER biased.dekker: Relaxed, all; nobody else has the lock.
+        if self.bias.load(Ordering::Relaxed) {
+            for slot in &VISIBLE.0 {
+                let _ = slot.compare_exchange(self.name(), 0, Ordering::Relaxed, Ordering::Relaxed);
+            }
+        }
     }
 }

@@ -18,12 +18,25 @@ pub(crate) struct EventCount {
 }
 
 impl EventCount {
-    pub(crate) fn new() -> Self {
-        Self { event: Event::new(), sleepers: AtomicU32::new(0) }
+    const_unless_loom! {
+        pub(crate) fn new() -> Self {
+            Self { event: Event::new(), sleepers: AtomicU32::new(0) }
+        }
     }
 
     /// Waits until `attempt` gives something.
-    pub(crate) fn wait_for<R>(&self, mut patience: Patience, mut attempt: impl FnMut() -> Option<R>) -> R {
+    pub(crate) fn wait_for<R>(&self, patience: Patience, attempt: impl FnMut() -> Option<R>) -> R {
+        self.wait_and_pass_on(patience, attempt, || false)
+    }
+
+    /// As [`EventCount::wait_for`]. Who has slept asks afterwards whether there is `more`, and wakes another one if so: its
+    /// own wake may have been the last of several, the others of which came too early to be of use.
+    pub(crate) fn wait_and_pass_on<R>(
+        &self,
+        mut patience: Patience,
+        mut attempt: impl FnMut() -> Option<R>,
+        more: impl FnOnce() -> bool,
+    ) -> R {
         loop {
             if let Some(result) = attempt() {
                 return result;
@@ -47,6 +60,9 @@ impl EventCount {
         };
         // ORDER events.dekker: Relaxed; a count that is too high costs a wake.
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        if step::kept("events: who slept passes on") && more() {
+            self.notify(1);
+        }
         result
     }
 

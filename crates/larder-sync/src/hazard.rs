@@ -137,7 +137,8 @@ impl Default for Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        for retired in self.orphans.get_mut().map(core::mem::take).unwrap_or_default() {
+        let orphans = self.orphans.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for retired in core::mem::take(orphans) {
             // SAFETY: no hazard of this domain is left.
             unsafe { (retired.free)(retired.object) };
         }

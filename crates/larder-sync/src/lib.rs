@@ -18,6 +18,7 @@
 //! - [`phase_fair`]: a reader-writer lock in alternating phases.
 //! - `clh`, `hazard` (with the feature `std`): a queue lock for threads that keep a place; hazard pointers without a fence.
 //! - `biased`, `queue` (with `std`): a reader-writer lock biased to readers; bounded queues; `fairness`: how fairly a lock was admitted to.
+//! - `elision` (with `std`): critical sections as transactions, where a processor has them.
 //! - `clock`, [`random`]: a clock that never goes back; random numbers.
 //!
 //! Nothing here allocates, unwinds on purpose, or calls back into its caller with a lock held. Everything may run while
@@ -59,12 +60,14 @@ macro_rules! const_unless_loom {
 
 pub mod asymmetric;
 pub mod atomic;
-#[cfg(all(feature = "std", not(loom)))]
+#[cfg(any(feature = "std", loom))]
 pub mod biased;
 #[cfg(any(feature = "std", loom))]
 pub mod clh;
 #[cfg(not(loom))]
 pub mod clock;
+#[cfg(all(feature = "std", not(loom)))]
+pub mod elision;
 pub mod fair;
 #[cfg(any(test, feature = "std"))]
 pub mod fairness;
@@ -94,6 +97,8 @@ pub mod worklist;
 /// The asymmetric fence by the name that others know it by.
 pub use asymmetric as asymmetric_fence;
 
+#[cfg(any(feature = "std", loom))]
+mod cell;
 #[cfg(not(loom))]
 mod errno;
 #[cfg(any(feature = "std", loom))]

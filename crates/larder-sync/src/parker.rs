@@ -203,9 +203,11 @@ impl Parker {
             if self.take() {
                 return true;
             }
-            // ORDER parker.token: Relaxed; it says only that this thread sleeps. It fails if the token has come.
-            if self.word.compare_exchange(EMPTY, PARKED, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                break;
+            // ORDER parker.token: Relaxed; it says only that this thread sleeps. It fails if the token has come, and finds
+            // PARKED where a thread was cancelled in here.
+            match self.word.compare_exchange(EMPTY, PARKED, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) | Err(PARKED) => break,
+                Err(_) => {}
             }
         }
         loop {

@@ -132,6 +132,9 @@ impl RawReciprocating {
         let below = self.below.load(Ordering::Relaxed);
         let end = self.end.load(Ordering::Relaxed);
         if let Some(below) = NonNull::new(below) {
+            if cfg!(any(loom, debug_assertions)) {
+                assert!(below.as_ptr() != end, "the end of a group is nobody to pass the lock to");
+            }
             // SAFETY: a member of this thread's group, which waits for it.
             return unsafe { pass(below, end) };
         }

@@ -71,3 +71,25 @@ fn two_light_halves_miss_one_another() {
     asymmetric::init();
     assert_ne!(missed_by_both(asymmetric::light, asymmetric::light), 0);
 }
+
+/// A child inherits the registration, so a heavy half that relies on it works there, with and without another `init`.
+#[test]
+fn a_fork_child_passes_the_heavy_half() {
+    asymmetric::init();
+    // SAFETY: the child makes system calls only, and ends.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            asymmetric::heavy();
+            asymmetric::init();
+            asymmetric::heavy();
+            libc::_exit(7);
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        assert!(
+            libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7,
+            "the child's heavy half failed: {status:#x}"
+        );
+    }
+}

@@ -122,3 +122,16 @@ fn a_wait_with_a_limit_says_that_nothing_came() {
     assert!(!never.wait_for(&mut guard, Duration::from_millis(1)));
     assert!(lock.is_locked(), "the lock was not taken again");
 }
+
+/// What docs/locks.md says.
+#[test]
+fn locks_are_as_small_as_documented() {
+    use larder_sync::{biased, clh, fair, mutex, phase_fair, reciprocating, restrict};
+    assert_eq!(size_of::<mutex::RawMutex>(), 48);
+    assert_eq!(size_of::<fair::RawFairMutex>(), 16);
+    assert_eq!(size_of::<reciprocating::RawReciprocating>(), 24);
+    assert_eq!(size_of::<restrict::ConcurrencyRestricted<fair::RawFairMutex>>(), 16 + 56);
+    assert_eq!(size_of::<clh::ClhLock>(), 8);
+    assert_eq!(size_of::<phase_fair::RawPhaseFair>(), 72);
+    assert_eq!(size_of::<biased::BiasedRwLock<phase_fair::RawPhaseFair>>(), 72 + 16);
+}

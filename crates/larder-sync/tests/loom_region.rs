@@ -3,40 +3,21 @@
 #![cfg(loom)]
 
 mod model;
+#[path = "model/pair.rs"]
+mod pair;
 
-use larder_sync::region::{self, Pair, Taken};
+use larder_sync::region::{self, Taken};
 use larder_sync::step;
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
+use pair::Packed;
 use std::sync::Arc;
 
 /// Pieces of the space below, numbered; even numbers are frontiers, as addresses are.
 const PIECES: usize = 6;
 /// How many pieces a refill brings.
 const REFILL: usize = 3;
-
-/// The pair in one word: loom has no wide ones. Loading reads it twice, so that it tears as two loads do.
-struct Packed(AtomicU64);
-
-impl Pair for Packed {
-    fn load(&self) -> [usize; 2] {
-        let first = self.0.load(Ordering::Relaxed) >> 32;
-        let second = self.0.load(Ordering::Relaxed) & u64::from(u32::MAX);
-        [first as usize, second as usize]
-    }
-
-    fn compare_exchange(&self, old: [usize; 2], new: [usize; 2]) -> bool {
-        let pack = |pair: [usize; 2]| (pair[0] as u64) << 32 | pair[1] as u64;
-        let (success, new) = (step::order("region.publish", Ordering::AcqRel), pack(new));
-        if step::kept("region: both words are compared") {
-            return self.0.compare_exchange(pack(old), new, success, Ordering::Relaxed).is_ok();
-        }
-        // What comparing the first word alone does: it looks only there, and stores what it had made of both.
-        let seen = self.0.load(Ordering::Relaxed);
-        seen >> 32 == old[0] as u64 && self.0.compare_exchange(seen, new, success, Ordering::Relaxed).is_ok()
-    }
-}
 
 struct Shared {
     region: Packed,
@@ -63,7 +44,7 @@ fn place(piece: usize) -> usize {
 impl Shared {
     fn new() -> Self {
         Self {
-            region: Packed(AtomicU64::new(0)),
+            region: Packed::new([0, 0]),
             top: AtomicUsize::new(0),
             marks: AtomicUsize::new(0),
             epoch: AtomicUsize::new(0),

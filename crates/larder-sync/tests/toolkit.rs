@@ -64,6 +64,26 @@ fn one_thread_reads_a_biased_lock_twice() {
     }
 }
 
+#[test]
+fn a_try_to_write_under_a_biased_reader_returns() {
+    let lock = lock_api::RwLock::<BiasedRwLock<RawPhaseFair>, ()>::new(());
+    drop(lock.read());
+    let reader = lock.read();
+    assert!(lock.try_write().is_none());
+    drop(reader);
+    assert!(lock.try_write().is_some());
+}
+
+#[test]
+fn a_forgotten_reader_does_not_hold_the_next_lock_at_its_address() {
+    let mut lock = lock_api::RwLock::<BiasedRwLock<RawPhaseFair>, ()>::new(());
+    drop(lock.read());
+    std::mem::forget(lock.read());
+    lock = lock_api::RwLock::new(());
+    drop(lock.read());
+    assert!(lock.try_write().is_some());
+}
+
 /// Each value is put once and taken once, and values of one producer come in order to a consumer.
 fn values_are_conserved(put: impl Fn(u64) + Sync, take: impl Fn() -> u64 + Sync) {
     const EACH: u64 = 100;

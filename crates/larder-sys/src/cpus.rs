@@ -107,11 +107,12 @@ pub fn quota() -> Option<usize> {
     best
 }
 
-fn number(text: &[u8]) -> Option<i64> {
+pub(crate) fn number(text: &[u8]) -> Option<i64> {
     core::str::from_utf8(text).ok()?.trim().parse().ok()
 }
 
-fn file_in<'a>(root: &[u8], group: &[u8], name: &[u8], into: &'a mut [u8]) -> Option<&'a [u8]> {
+/// Reads the file `root` + `group` + `name`.
+pub(crate) fn file_in<'a>(root: &[u8], group: &[u8], name: &[u8], into: &'a mut [u8]) -> Option<&'a [u8]> {
     let mut path = [0u8; 1024];
     let mut used = 0;
     for part in [root, group, name, b"\0"] {

@@ -7,17 +7,23 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod arena;
+pub mod cgroup;
 pub mod clock;
+pub mod control_block;
 pub mod cpus;
 pub mod env;
+pub mod group;
 pub mod hint;
 pub mod loader;
 pub mod membarrier;
 pub mod memory;
+pub mod numa;
 pub mod report;
 pub mod rseq_area;
 pub mod signal;
+pub mod specific;
 pub mod thread;
 pub mod tls;
 pub mod topology;
 pub mod vector;
+pub mod watch;

@@ -104,6 +104,23 @@ pub fn with_objects_held<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
+/// The longest vector that is one: no process has so many modules.
+const LONGEST_VECTOR: usize = 1 << 20;
+
+/// Whether the thread's vector of thread-local blocks can be read. While the C library replaces a vector by a longer one, there is
+/// a moment in which the control block names the old one and malloc has it back. malloc then has written over its
+/// first words, of which one was the length, an address or a mangled one, which no length is.
+///
+/// # Safety
+/// As for [`tls_block`].
+pub unsafe fn has_whole_vector(thread_pointer: *const u8) -> bool {
+    // SAFETY: the second word of the control block is the vector's address.
+    unsafe {
+        let vector = thread_pointer.cast::<*const [usize; 2]>().add(1).read();
+        vector.is_null() || (*vector.sub(1))[0] < LONGEST_VECTOR
+    }
+}
+
 /// Where module `module`'s thread-local block lies in the thread whose control block is at `thread_pointer`, if that
 /// thread has one already.
 ///
@@ -123,7 +140,7 @@ pub unsafe fn tls_block(thread_pointer: *const u8, module: usize) -> Option<*con
             return None;
         }
         let length = (*vector.sub(1))[0];
-        if module > length {
+        if module > length || length >= LONGEST_VECTOR {
             return None;
         }
         let at = (*vector.add(module))[0];

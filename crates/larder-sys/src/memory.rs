@@ -85,6 +85,11 @@ pub fn commit_executable(on: bool) {
     EXECUTABLE.store(on, Ordering::Relaxed);
 }
 
+/// What committed memory is allowed beside reading and writing.
+pub(crate) fn code_protection() -> i32 {
+    if EXECUTABLE.load(Ordering::Relaxed) { libc::PROT_EXEC } else { 0 }
+}
+
 /// A page that reads as zero in every child of fork, however it was made. `None` before Linux 4.14.
 pub fn map_wiped_on_fork() -> Option<NonNull<u8>> {
     let page = map_lazy(PAGE).ok()?;
@@ -102,9 +107,8 @@ pub fn map_wiped_on_fork() -> Option<NonNull<u8>> {
 /// # Safety
 /// The page-aligned range lies in a reservation that the caller owns.
 pub unsafe fn commit(at: *mut u8, size: Bytes) -> Result<(), ReserveError> {
-    let code = if EXECUTABLE.load(Ordering::Relaxed) { libc::PROT_EXEC } else { 0 };
     // SAFETY: the caller owns the range.
-    let r = unsafe { libc::mprotect(at.cast(), size.0, libc::PROT_READ | libc::PROT_WRITE | code) };
+    let r = unsafe { libc::mprotect(at.cast(), size.0, libc::PROT_READ | libc::PROT_WRITE | code_protection()) };
     if r == 0 { Ok(()) } else { Err(ReserveError { wanted: size, errno: errno() }) }
 }
 
@@ -138,6 +142,17 @@ pub fn address_space_limit() -> Option<Bytes> {
     // SAFETY: `limit` is valid for the call.
     let r = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) };
     (r == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(Bytes(limit.rlim_cur as usize))
+}
+
+/// Whether the kernel counts writable memory when it is mapped, not when it is touched: overcommit is off, or the data segment is
+/// limited (`ulimit -d`).
+pub fn is_counted_untouched() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for the call.
+    let r = unsafe { libc::getrlimit(libc::RLIMIT_DATA, &mut limit) };
+    let mut buffer = [0; 16];
+    let mode = crate::env::read_file(c"/proc/sys/vm/overcommit_memory", &mut buffer);
+    (r == 0 && limit.rlim_cur != libc::RLIM_INFINITY) || mode.is_some_and(|mode| mode.starts_with(b"2"))
 }
 
 /// Physical memory of the machine.

@@ -1,7 +1,9 @@
 //! The restartable-sequence area that glibc registers for each thread.
 //!
-//! glibc owns it: it is never registered a second time, and only `rseq_cs` is ever written (and that only by the
+//! glibc owns it: it is never registered a second time (but for threads that glibc does not know: [`register_here`]), and only `rseq_cs` is ever written (and that only by the
 //! sequences of `larder-percpu`). Here is only where it lies and what the kernel keeps up to date in it.
+
+use core::sync::atomic::{AtomicIsize, Ordering};
 
 use crate::thread::thread_pointer;
 
@@ -14,6 +16,9 @@ pub const MM_CID: isize = 24;
 
 /// The auxiliary-vector entry that says how much of the area the kernel fills.
 const AT_RSEQ_FEATURE_SIZE: u64 = 27;
+
+/// Where the area lies from the thread pointer. Sync: [`find`] writes what is the same in every thread, before there are others.
+static OFFSET: AtomicIsize = AtomicIsize::new(0);
 
 /// Why there may be no area.
 pub const REASONS: [&str; 3] = [
@@ -71,6 +76,23 @@ pub fn is_registered_here() -> bool {
     })
 }
 
+/// Registers the calling thread's area, where that was not done: a thread made by the `clone` system call gets its
+/// thread-local storage from the loader, area included, but nobody tells the kernel. False when the kernel refuses.
+///
+/// One system call. [`find`] has found an area in some thread.
+pub fn register_here() -> bool {
+    /// What glibc registers with on x86-64.
+    const SIGNATURE: u32 = 0x5305_3053;
+    const LENGTH: usize = 32;
+    let _keep = crate::memory::KeepErrno::new();
+    let at = thread_pointer().wrapping_offset(OFFSET.load(Ordering::Relaxed));
+    // SAFETY: the area is the calling thread's, which keeps it until it ends.
+    let r = unsafe { libc::syscall(libc::SYS_rseq, at, LENGTH, 0, SIGNATURE) };
+    // EBUSY: it is registered, by the C library. EINVAL: also, but with another length, which the C library chose; that of
+    // a thread that it does not know is never another.
+    r == 0 || matches!(crate::memory::errno(), libc::EBUSY | libc::EINVAL)
+}
+
 /// Finds the area, or says why there is none.
 ///
 /// Looks symbols up (`dlsym`), so it is for initialisation only.
@@ -87,6 +109,7 @@ pub fn find() -> Result<Area, &'static str> {
             return Err(REASONS[1]);
         }
         let area = *offset;
+        OFFSET.store(area, Ordering::Relaxed);
         if thread_pointer().offset(area + CPU_ID).cast::<i32>().read_volatile() < 0 {
             return Err(REASONS[2]);
         }

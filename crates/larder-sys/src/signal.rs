@@ -80,15 +80,55 @@ pub unsafe fn install(signal: i32, handler: Handler, masked: &Mask) -> bool {
     }
 }
 
-/// Takes a signal out of the calling thread's mask.
-pub fn unblock(signal: i32) {
-    // SAFETY: the set is initialised before use.
+/// Takes a signal out of the calling thread's mask; returns the mask before.
+pub fn unblock(signal: i32) -> Mask {
+    let bit = 1u64 << (signal - 1);
+    // SAFETY: both sets are valid; the kernel's is the first word of the C library's.
     unsafe {
-        let mut set = core::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, signal);
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+        let mut old: libc::sigset_t = core::mem::zeroed();
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_UNBLOCK, &raw const bit, &raw mut old, KERNEL_SET);
+        Mask(old)
     }
+}
+
+/// What handles a signal now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handling {
+    /// The handler's address, or `SIG_DFL` or `SIG_IGN`.
+    pub handler: usize,
+    /// Whether the handler takes three arguments.
+    pub has_context: bool,
+}
+
+impl Handling {
+    /// Calls the handler, if it is one.
+    ///
+    /// # Safety
+    /// The handler was installed for this signal, and the arguments are those of a handler that runs now.
+    pub unsafe fn call(self, signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        if self.handler == libc::SIG_DFL || self.handler == libc::SIG_IGN {
+            return;
+        }
+        // SAFETY: the caller's promise; the flag says which of the two types the handler has.
+        unsafe {
+            if self.has_context {
+                core::mem::transmute::<usize, Handler>(self.handler)(signal, info, context);
+            } else {
+                core::mem::transmute::<usize, extern "C" fn(i32)>(self.handler)(signal);
+            }
+        }
+    }
+}
+
+/// What handles the signal now.
+pub fn handling(signal: i32) -> Handling {
+    // SAFETY: asks only, with room for the answer.
+    let action = unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        libc::sigaction(signal, ptr::null(), &mut action);
+        action
+    };
+    Handling { handler: action.sa_sigaction, has_context: action.sa_flags & libc::SA_SIGINFO != 0 }
 }
 
 /// The alternate signal stack that the calling thread runs on.
@@ -131,7 +171,7 @@ impl AlternateStack {
             if context.uc_stack.ss_sp.addr() == self.low
                 && context.uc_stack.ss_size == self.high - self.low
                 && saved.gregs[libc::REG_CSGSFS as usize] as u16 == USER_CODE
-                && (self.low..self.high).contains(&saved.fpregs.addr())
+                && (self.low..self.high).contains(&vector_registers(saved))
             {
                 let sp = saved.gregs[libc::REG_RSP as usize] as usize;
                 // A frame of a handler that was interrupted while it ran here names this stack too.
@@ -145,6 +185,12 @@ impl AlternateStack {
     }
 }
 
+/// Where the kernel saved the vector registers. C libraries name the field differently; it follows the general registers.
+fn vector_registers(saved: &libc::mcontext_t) -> usize {
+    // SAFETY: the field is part of the context, which the caller holds.
+    unsafe { (&raw const saved.gregs).add(1).cast::<usize>().read() }
+}
+
 /// Why a signal could not be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
@@ -154,10 +200,51 @@ pub enum SendError {
     Again,
 }
 
-/// Sends a signal to one thread of this process.
+/// What a signal of [`send`] carries.
+static OURS: u8 = 0;
+
+/// Whether a handler's argument says that [`send`] sent the signal.
+///
+/// # Safety
+/// `info` is what the kernel gave to a handler.
+pub unsafe fn was_sent_here(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: the caller's promise; a signal with this code has a value.
+    unsafe { (*info).si_code == libc::SI_QUEUE && (*info).si_value().sival_ptr == (&raw const OURS).cast_mut().cast() }
+}
+
+/// Sends a signal to one thread of this process, in a way that [`was_sent_here`] tells apart; 0 asks only whether it is
+/// there.
 pub fn send(tid: i32, signal: i32) -> Result<(), SendError> {
-    // SAFETY: tgkill takes no pointers.
-    let r = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal) };
+    /// `siginfo_t` as the kernel has it for queued signals.
+    #[repr(C)]
+    struct Queued {
+        signal: i32,
+        errno: i32,
+        code: i32,
+        padding: i32,
+        pid: i32,
+        uid: u32,
+        value: *const u8,
+        rest: [u64; 12],
+    }
+    const _: () = assert!(size_of::<Queued>() == size_of::<libc::siginfo_t>());
+    // SAFETY: the structure is whole; neither call takes another pointer.
+    let r = unsafe {
+        let pid = libc::getpid();
+        let info = Queued {
+            signal,
+            errno: 0,
+            code: libc::SI_QUEUE,
+            padding: 0,
+            pid,
+            uid: libc::getuid(),
+            value: &raw const OURS,
+            rest: [0; 12],
+        };
+        let queued = signal != 0 && libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, &raw const info) == 0;
+        // A sandbox may allow only the older call.
+        if queued { 0 } else { libc::syscall(libc::SYS_tgkill, pid, tid, signal) }
+    };
     if r == 0 {
         return Ok(());
     }

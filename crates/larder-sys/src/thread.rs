@@ -20,6 +20,13 @@ pub fn yield_now() {
     unsafe { libc::sched_yield() };
 }
 
+/// Sleeps for at least so long, unless a handler runs.
+pub fn sleep(time: larder_units::Nanos) {
+    let time = libc::timespec { tv_sec: (time.0 / 1_000_000_000) as i64, tv_nsec: (time.0 % 1_000_000_000) as i64 };
+    // SAFETY: the time is whole, and nobody asks for the rest.
+    unsafe { libc::nanosleep(&time, core::ptr::null_mut()) };
+}
+
 /// The thread pointer: the address of the thread control block.
 #[inline(always)]
 pub fn thread_pointer() -> *mut u8 {

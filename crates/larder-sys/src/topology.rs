@@ -1,6 +1,7 @@
 //! Which CPUs share a core, a package, a node.
 
 use core::fmt::Write;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::env::read_file;
 use crate::report::Line;
@@ -22,9 +23,33 @@ pub enum Level {
     Groups(core::num::NonZeroU16),
 }
 
+/// CPUs in each core, package and node of a topology that is assumed; 0 where the kernel is asked.
+///
+/// Sync: written before the heap is used.
+static ASSUMED: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+
+/// Assumes that so many neighbouring CPUs share a core, a package and a node, whatever the kernel says: to try on a small machine what
+/// is done on a large one. Each is at least 1. Call it before anybody asks.
+pub fn assume(cpus: [usize; 3]) {
+    for (assumed, cpus) in ASSUMED.iter().zip(cpus) {
+        assumed.store(cpus.max(1), Ordering::Relaxed);
+    }
+}
+
 /// The lowest CPU that shares the level with `cpu`: the same number for all that share it. A CPU of which the kernel says
 /// nothing (offline, or no /sys) is alone for a core; for the others it is with CPU 0.
 pub fn leader(level: Level, cpu: usize) -> usize {
+    let assumed = match level {
+        Level::Core => Some(0),
+        // An assumed package has one last-level cache.
+        Level::Package | Level::Cache => Some(1),
+        Level::Node => Some(2),
+        Level::Process | Level::Groups(_) => None,
+    };
+    let assumed = assumed.map_or(0, |level: usize| ASSUMED[level].load(Ordering::Relaxed));
+    if let Some(place) = cpu.checked_rem(assumed) {
+        return cpu - place;
+    }
     let alone = if level == Level::Core { cpu } else { 0 };
     match level {
         Level::Process => Some(0),

@@ -11,9 +11,11 @@ use core::ptr;
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
+use larder_fixed::concurrent::Way;
 use larder_fixed::finalization::{self, Order};
 use larder_fixed::options::{Form, Options};
-use larder_fixed::{allocate, allocate_aligned, allocate_many, cycle, free, init, kind, object};
+use larder_fixed::{allocate, allocate_aligned, allocate_many, concurrent, cycle, free, init, kind, object};
+use larder_sys::watch::Kind;
 
 use crate::table::Words;
 use crate::verifier::{self, Rules};
@@ -38,6 +40,8 @@ pub struct Plan {
     pub markers: Option<usize>,
     /// The widest vector instructions that markers use.
     pub widest_scan: Form,
+    /// Cycles mark beside the program, and watch its writes so.
+    pub beside: Option<Kind>,
     /// Called by each thread before its first and after its last operation.
     pub around: [fn(); 2],
 }
@@ -54,6 +58,7 @@ impl Plan {
             finalizers: true,
             markers: None,
             widest_scan: Form::Avx512,
+            beside: None,
             around: [|| {}; 2],
         }
     }
@@ -77,7 +82,12 @@ pub fn prepare(plan: &Plan) {
         widest_scan: plan.widest_scan,
         ..Options::default()
     });
-    verifier::watch(if plan.finalizers { Rules::WITH_FINALIZERS } else { Rules::EXACT });
+    // A concurrent cycle keeps what died while it marked.
+    let known = !plan.finalizers && plan.beside.is_none();
+    verifier::watch(if known { Rules::EXACT } else { Rules::WITH_FINALIZERS });
+    if let Some(kind) = plan.beside {
+        assert_eq!(concurrent::turn_on(Some(Way::Watch(kind))), Ok(Way::Watch(kind)));
+    }
 }
 
 /// The work of a plan, in a heap that exists.
@@ -675,7 +685,7 @@ impl Fuzzer {
                     1
                 }
                 // Given up: nothing is freed and nothing is lost.
-                assert!(!cycle::try_collect(Some(at_once)));
+                assert!(!cycle::try_collect(Some(at_once), false));
             }
             7 => {
                 cycle::disable();

@@ -9,7 +9,8 @@ use core::ffi::c_void;
 use larder_sync::step;
 use larder_sys::thread::stack_pointer;
 
-use crate::ground::{tls, with_registers_spilled};
+use crate::ground::{signal, tls, with_registers_spilled};
+use crate::place::Place;
 use crate::record::{Thread, ThreadState};
 use crate::stop;
 
@@ -36,15 +37,16 @@ pub unsafe fn blocking(f: Callback, argument: *mut c_void) -> *mut c_void {
 pub fn region<R>(f: impl FnOnce() -> R) -> R {
     let Some(thread) = own() else { return f() };
     with_registers_spilled(|sp| {
-        let outer = (thread.stack_pointer(), thread.state());
-        thread.set_stack_pointer(sp);
+        let outer = (thread.place(), thread.state());
+        thread.publish(Place::of(thread, sp));
         thread.set_state(ThreadState::Blocked);
         let result = f();
         if outer.1 == ThreadState::Blocked {
             // A region inside a region: the outer one goes on, with its own place on the stack.
-            thread.set_stack_pointer(outer.0);
+            thread.publish(outer.0);
         } else {
             become_running(thread);
+            thread.leave_place();
         }
         result
     })
@@ -70,10 +72,10 @@ pub fn active_region<R>(f: impl FnOnce() -> R) -> R {
         }
         return f();
     };
-    let region = thread.stack_pointer();
+    let region = thread.place();
     become_running(thread);
     let result = f();
-    thread.set_stack_pointer(region);
+    thread.publish(region);
     thread.set_state(ThreadState::Blocked);
     result
 }
@@ -87,7 +89,11 @@ pub(crate) fn become_running(thread: &Thread) {
             return;
         }
         // Either the collector saw `Blocked`, and this thread must not go on; or it saw `Running` and has signalled,
-        // and the handler answers while we sleep here.
+        // and the handler answers while we sleep here: also where the client, or the mask of its handler, keeps the signal away.
+        let mask = step::kept("blocking: open the stop signal").then(|| signal::unblock(stop::signal()));
         stop::wait_while(number);
+        mask.inspect(|mask| {
+            mask.set();
+        });
     }
 }

@@ -8,7 +8,8 @@ use larder_sync::atomic::{Ordering, compiler_fence};
 use larder_sync::lock::Lock;
 use larder_sync::step;
 
-use crate::ground::tls;
+use crate::ground::{signal, tls};
+use crate::stop;
 
 /// A stay in a slow path; ends when dropped.
 pub struct Deferral(());
@@ -37,9 +38,12 @@ pub fn lock(lock: &Lock) -> Deferral {
         } else {
             core::mem::forget(deferral);
         }
+        // The holder may be a collector that waits for this thread's answer, which a client may have masked.
+        let mask = signal::unblock(stop::signal());
         lock.lock_raw();
         // SAFETY: taken in the line above.
         unsafe { lock.unlock_raw() };
+        mask.set();
     }
 }
 

@@ -13,10 +13,14 @@
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 pub mod blocking;
+mod client;
 pub mod defer;
 mod ground;
+pub mod interposed;
+mod place;
 pub mod record;
 pub mod registry;
+mod silent;
 pub mod stop;
 pub mod suspend;
 

@@ -49,6 +49,10 @@ pub struct Thread {
     ///
     /// Sync: owner thread (handler or blocking region); read in a stopped world, ordered by `stop.ack` or `stop.blocked`.
     pub(crate) stack_pointer: AtomicUsize,
+    /// The alternate stack on which a handler of the client ran last, `[low, high)`, or zeroes: no region begins there.
+    ///
+    /// Sync: owner thread alone.
+    pub(crate) handler_stack: [AtomicUsize; 2],
     /// The thread control block, for thread-local storage.
     ///
     /// Sync: as `tid`.
@@ -130,6 +134,7 @@ impl Default for Thread {
             detached: AtomicU32::new(0),
             alternate: [word(), word()],
             stopped_on: [word(), word()],
+            handler_stack: [word(), word()],
             suspension: AtomicU32::new(0),
             suspension_changed: Event::new(),
             number: AtomicU32::new(0),
@@ -183,8 +188,8 @@ impl Thread {
         self.stack_pointer.load(Ordering::Relaxed)
     }
 
-    /// Publishes the lowest live address: for the collecting thread itself.
-    pub fn set_stack_pointer(&self, sp: usize) {
+    /// Publishes the lowest live address of its stack.
+    pub(crate) fn set_stack_pointer(&self, sp: usize) {
         self.stack_pointer.store(sp, Ordering::Relaxed);
     }
 
@@ -200,6 +205,18 @@ impl Thread {
     pub fn set_alternate_stack(&self, low: usize, high: usize) {
         self.alternate[0].store(low, Ordering::Relaxed);
         self.alternate[1].store(high, Ordering::Relaxed);
+    }
+
+    /// Notes the alternate stack that a handler of the client runs on.
+    pub(crate) fn set_handler_stack(&self, low: usize, high: usize) {
+        self.handler_stack[0].store(low, Ordering::Relaxed);
+        self.handler_stack[1].store(high, Ordering::Relaxed);
+    }
+
+    /// Whether the address is of that stack. By address, so that a handler which leaves by `longjmp` leaves it.
+    pub(crate) fn is_on_handler_stack(&self, sp: usize) -> bool {
+        let [low, high] = [0, 1].map(|end| self.handler_stack[end].load(Ordering::Relaxed));
+        (low..high).contains(&sp)
     }
 
     /// Its thread control block.

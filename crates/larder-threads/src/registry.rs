@@ -99,6 +99,8 @@ impl RegistryGuard<'_> {
             &record.alternate[1],
             &record.stopped_on[0],
             &record.stopped_on[1],
+            &record.handler_stack[0],
+            &record.handler_stack[1],
         ] {
             word.store(0, Ordering::Relaxed);
         }

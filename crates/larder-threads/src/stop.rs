@@ -29,15 +29,16 @@ use core::sync::atomic::AtomicI32;
 
 use larder_sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 use larder_sync::parker::Event;
-use larder_sync::{process_static, step};
+use larder_sync::{asymmetric, process_static, step};
 use larder_sys::clock;
 use larder_sys::memory::KeepErrno;
 
 use crate::ground::signal::{self, Mask, SendError};
 use crate::ground::{tls, with_registers_spilled};
+use crate::place::Place;
 use crate::record::{Thread, ThreadState};
 use crate::registry::RegistryGuard;
-use crate::suspend;
+use crate::{client, silent, suspend};
 
 /// The state of the world. The collector that writes holds the registry's lock.
 struct World {
@@ -77,6 +78,23 @@ static SIGNAL: AtomicI32 = AtomicI32::new(libc::SIGPWR);
 /// After this long without the last answer the collector looks whether somebody died.
 /// In a model nobody dies, and an answer that is not noticed must not be found by looking again.
 const RECHECK_NS: u64 = if cfg!(loom) { u64::MAX } else { 50_000_000 };
+/// After this long it looks whether somebody has gone to sleep instead of answering; each further look waits twice as long.
+#[cfg(not(loom))]
+fn first_look_ns() -> u64 {
+    2_000_000
+}
+
+#[cfg(loom)]
+std::thread_local! {
+    /// Whether collectors of this model look for threads that sleep instead of answering.
+    pub static LOOKS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// In a model, some time or never.
+#[cfg(loom)]
+fn first_look_ns() -> u64 {
+    if LOOKS.get() { 1 } else { u64::MAX }
+}
 
 /// What a stop cost.
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,6 +121,7 @@ pub fn signal() -> i32 {
 
 /// Installs the handler. False when the kernel refuses the signal.
 pub fn install() -> bool {
+    client::note(signal::handling(signal()));
     // SAFETY: the handler calls only async-signal-safe functions.
     unsafe { signal::install(signal(), on_signal, &Mask::all_but_faults()) }
 }
@@ -112,9 +131,11 @@ pub fn in_progress() -> bool {
     WORLD.number.current() & 1 == 1
 }
 
-extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+pub(crate) extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let _errno = KeepErrno::new();
     take_signal();
+    // SAFETY: the arguments are those of this handler.
+    unsafe { client::pass_on(number, info, context) };
 }
 
 /// What the handler does, on the thread that it interrupts, with signals masked.
@@ -132,23 +153,14 @@ pub(crate) fn take_signal() {
     // The kernel saved every register in its frame, at or above this handler's own frame: the handler runs on the stack
     // that it interrupted. That may be the alternate stack of a client's handler.
     let here = larder_sys::thread::stack_pointer().addr();
-    match signal::alternate_stack_in_use() {
-        None => {
-            park(thread, here);
-            suspend::sleep_if_asked(thread, here);
-        }
-        Some(alternate) => {
-            thread.stopped_on[0].store(here, Ordering::Relaxed);
-            thread.stopped_on[1].store(alternate.high, Ordering::Relaxed);
-            // The ordinary stack goes on where the client's handler interrupted it.
-            // SAFETY: the range is this thread's own stack, in use.
-            let sp = unsafe { alternate.interrupted(here) }.unwrap_or(thread.stack_base());
-            park(thread, sp);
-            suspend::sleep_if_asked(thread, sp);
-            thread.stopped_on[0].store(0, Ordering::Relaxed);
-            thread.stopped_on[1].store(0, Ordering::Relaxed);
-        }
-    }
+    stand(thread, here);
+}
+
+/// Does what was asked of the calling thread, whose frames and saved registers lie at and above `sp`: parks it, suspends it.
+fn stand(thread: &Thread, sp: usize) {
+    let place = Place::of(thread, sp);
+    park(thread, place);
+    suspend::sleep_if_asked(thread, place);
 }
 
 /// Parks a thread that left a slow path with a stop pending.
@@ -162,26 +174,25 @@ pub(crate) fn park_deferred() {
     if let Some(thread) = unsafe { record.as_ref() } {
         // A second signal of a later stop must not interrupt the answer half-way.
         let mask = Mask::all_but_faults().set();
-        with_registers_spilled(|sp| {
-            park(thread, sp);
-            suspend::sleep_if_asked(thread, sp);
-        });
+        with_registers_spilled(|sp| stand(thread, sp));
         mask.set();
     }
 }
 
 /// Answers the present stop and sleeps until it is over. Returns at once when there is none for this thread.
-fn park(thread: &Thread, sp: usize) {
+fn park(thread: &Thread, place: Place) {
     // Acquires what the collector wrote before the stop began (`event.happen`).
     let number = WORLD.number.current();
-    let meant = number & 1 == 1
-        && thread.signalled.load(Ordering::Relaxed) == number
-        && thread.answered.load(Ordering::Relaxed) != number;
-    if !meant {
+    let answered = thread.answered.load(Ordering::Relaxed);
+    if number & 1 == 0 || thread.signalled.load(Ordering::Relaxed) != number || answered == number {
         return;
     }
-    thread.stack_pointer.store(sp, Ordering::Relaxed);
-    thread.answered.store(number, Ordering::Relaxed);
+    // Relaxed: whoever changes the word gives the answer, the collector for a thread that it finds blocked; then the
+    // signal comes too late, and the thread waits where its region ends.
+    if thread.answered.compare_exchange(answered, number, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        return;
+    }
+    thread.publish(place);
     thread.parked.store(number, Ordering::Relaxed);
     // ORDER stop.ack: Release, with the load in `wait_for_answers`: all that this thread did, its stack pointer included,
     // is seen by the collector. Each addition continues the release sequences of those before it.
@@ -195,6 +206,7 @@ fn park(thread: &Thread, sp: usize) {
         WORLD.complete.bump_and_wake(1);
     }
     stay_parked(thread);
+    thread.leave_place();
 }
 
 /// Sleeps until the thread may leave: no stop is under way, and none that began has claimed it.
@@ -243,7 +255,7 @@ pub(crate) fn wait_while(number: u32) {
 pub(crate) fn stop_seen_after_fence() -> Option<u32> {
     if step::kept("stop.blocked: the thread's fence") {
         // Between the store of the state and this load: the collector makes the number odd and then reads the state.
-        fence(Ordering::SeqCst);
+        asymmetric::light();
     }
     let number = WORLD.number.current();
     (number & 1 == 1).then_some(number)
@@ -257,6 +269,7 @@ impl RegistryGuard<'_> {
     pub fn stop_world(&self) -> Stopped {
         let begun = clock::now();
         let own = tls::with(|t| t.record.get());
+        client::keep_ours();
         // ORDER stop.last: Relaxed; handlers of this stop see both by `event.happen`, and late ones of the last do not ring
         // for this one, whose answers they have not given yet.
         WORLD.answers.store(0, Ordering::Relaxed);
@@ -265,7 +278,7 @@ impl RegistryGuard<'_> {
         if step::kept("stop.blocked: the collector's fence") {
             // Between the bump and the loads of the states below: a thread that ends a blocking region stores its state
             // and then reads the number (see `stop_seen_after_fence`).
-            fence(Ordering::SeqCst);
+            asymmetric::heavy();
         }
         let mut stopped = Stopped::default();
         self.for_each(|thread| {
@@ -298,27 +311,66 @@ impl RegistryGuard<'_> {
     }
 
     fn wait_for_answers(&self, number: u32, expected: u32, own: *mut u8) {
-        let mut missing = 0;
+        // Threads that are gone, and those that were found blocked.
+        let (mut missing, mut asleep) = (0, 0);
+        let begun = clock::now();
+        let mut watch = silent::Watch::new();
+        let mut patience = first_look_ns();
         loop {
             let seen = WORLD.complete.current();
             // ORDER stop.ack: Acquire, with the additions in `park`.
-            if WORLD.answers.load(step::order("stop.ack: Acquire", Ordering::Acquire)) + missing >= expected {
+            let answers = WORLD.answers.load(step::order("stop.ack: Acquire", Ordering::Acquire));
+            if answers + missing + asleep >= expected {
                 return;
             }
-            if WORLD.complete.wait_timeout(seen, RECHECK_NS) {
+            if WORLD.complete.wait_timeout(seen, patience) {
+                continue;
+            }
+            if step::kept("stop: answer for the blocked") {
+                asleep += self.answer_for_the_blocked(number);
+            }
+            patience = patience.saturating_mul(2).min(RECHECK_NS);
+            if patience < RECHECK_NS {
                 continue;
             }
             // Somebody has not answered for long: it has blocked the signal, is starved, or died without saying so.
             missing = 0;
+            let send_again = client::keep_ours();
+            let waited = clock::now().since(begun);
+            let report = watch.is_time(waited);
             self.for_each(|thread| {
                 let waiting = core::ptr::from_ref(thread).cast::<u8>() != own.cast_const()
                     && thread.signalled.load(Ordering::Relaxed) == number
                     && thread.answered.load(Ordering::Relaxed) != number;
-                if waiting && signal::send(thread.tid(), 0) == Err(SendError::Gone) {
+                if !waiting {
+                    return;
+                }
+                // Where the client took the signal's handler meanwhile, it got ours.
+                if signal::send(thread.tid(), if send_again { self::signal() } else { 0 }) == Err(SendError::Gone) {
                     missing += 1;
+                } else if report {
+                    silent::report(thread.tid(), self::signal(), waited);
                 }
             });
         }
+    }
+
+    /// Answers for threads that went into a blocking region before the signal reached them, and there have it masked (by
+    /// the mask of `ppoll`, say). The number was odd when each was seen to run, so it waits where its region ends. Returns how many.
+    fn answer_for_the_blocked(&self, number: u32) -> u32 {
+        let mut found = 0;
+        self.for_each(|thread| {
+            let answered = thread.answered.load(Ordering::Relaxed);
+            if thread.signalled.load(Ordering::Relaxed) == number
+                && answered != number
+                && thread.state() == ThreadState::Blocked
+            {
+                // Relaxed: see `park`. The region's stack pointer was seen with the state.
+                let ours = thread.answered.compare_exchange(answered, number, Ordering::Relaxed, Ordering::Relaxed);
+                found += u32::from(ours.is_ok());
+            }
+        });
+        found
     }
 
     /// Resumes every stopped thread, in two steps: from here on no thread stands still that looks, and

@@ -16,6 +16,7 @@
 use larder_sync::atomic::{AtomicU32, Ordering};
 
 use crate::ground::{signal, with_registers_spilled};
+use crate::place::Place;
 use crate::record::{Thread, ThreadState};
 use crate::registry::REGISTRY;
 use crate::stop;
@@ -28,8 +29,8 @@ const ASLEEP: u32 = 2;
 const RECHECK_NS: u64 = 50_000_000;
 
 /// Sleeps, if somebody asked this thread to. From the stop signal's handler, or when a slow path was left; everything
-/// live on the stack lies at or above `sp`.
-pub(crate) fn sleep_if_asked(thread: &Thread, sp: usize) {
+/// live on its stacks lies in `place`.
+pub(crate) fn sleep_if_asked(thread: &Thread, place: Place) {
     // ORDER suspend.asked: Acquire, with the exchange in `suspend`; nothing is read on its strength but the word itself.
     if thread.suspension.load(Ordering::Acquire) == NONE {
         return;
@@ -37,7 +38,7 @@ pub(crate) fn sleep_if_asked(thread: &Thread, sp: usize) {
     // A thread that was interrupted in a blocking region is no collector's business anyhow.
     let parks = thread.state() == ThreadState::Running;
     if parks {
-        thread.set_stack_pointer(sp);
+        thread.publish(place);
         thread.parked.store(stop::BY_REQUEST, Ordering::Relaxed);
     }
     // ORDER suspend.asleep: Release, with the load in `suspend`: whoever sees it may take the thread for parked.
@@ -54,6 +55,7 @@ pub(crate) fn sleep_if_asked(thread: &Thread, sp: usize) {
     }
     if parks {
         stop::stay_parked(thread);
+        thread.leave_place();
     }
 }
 
@@ -106,7 +108,7 @@ pub fn suspend_self() -> bool {
     let Some(thread) = REGISTRY.current() else { return false };
     // Relaxed: read by this thread next; whoever resumes it only compares.
     thread.suspension.store(ASKED, Ordering::Relaxed);
-    with_registers_spilled(|sp| sleep_if_asked(thread, sp));
+    with_registers_spilled(|sp| sleep_if_asked(thread, Place::of(thread, sp)));
     true
 }
 

@@ -13,7 +13,7 @@ use larder_sync::loom::cell::UnsafeCell;
 use larder_sync::loom::{self, thread};
 use larder_sync::parker::Event;
 use larder_sync::{signals, step};
-use larder_threads::{REGISTRY, blocking, defer, stop};
+use larder_threads::{REGISTRY, blocking, defer, interposed, stop};
 
 /// Explores every interleaving of `model` with at most `preemptions` preemptions.
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
@@ -34,6 +34,18 @@ enum Act {
     Block,
     /// As above, and uses the heap in between.
     BlockAndBeActive,
+    /// Sleeps in a call that is interposed.
+    Call,
+    /// As above; a handler of the client interrupts the call.
+    CallAndHandle,
+    /// As above; the handler leaves by `longjmp`.
+    CallAndJump,
+    /// A handler of the client comes when the thread is `Running` again and has not looked for a stop yet.
+    HandleAtTheEnd,
+    /// Sleeps in a call, with the stop signal masked, until all cycles are over.
+    CallWhileMasked,
+    /// The same, for no time: a collector may count on it that it answers where the call ends.
+    ShortCallWhileMasked,
     /// Touches its cell in a slow path, with the lock of a class.
     Defer,
     /// Takes the registry's lock.
@@ -77,6 +89,26 @@ impl Heap {
             Act::Sleep => self.over.wait(0),
             Act::Block => blocking::region(|| ()),
             Act::BlockAndBeActive => blocking::region(|| blocking::active_region(|| self.run(me))),
+            Act::Call => interposed::call(|| ()),
+            Act::CallAndHandle => interposed::call(|| interposed::handler(|| self.run(me))),
+            Act::CallAndJump => {
+                assert_ne!(interposed::enter(1), 0);
+                interposed::handler_begins(0, 0);
+                self.run(me);
+            }
+            Act::HandleAtTheEnd => {
+                interposed::call_interrupted_at_its_end(|| self.run(me));
+            }
+            Act::CallWhileMasked => {
+                signals::mask(true);
+                interposed::call(|| self.over.wait(0));
+                signals::mask(false);
+            }
+            Act::ShortCallWhileMasked => {
+                signals::mask(true);
+                interposed::call(|| ());
+                signals::mask(false);
+            }
             Act::Defer => {
                 let _deferral = defer::enter();
                 let _class = self.class.lock();
@@ -137,10 +169,20 @@ impl Heap {
     }
 }
 
+/// Runs a model whose collectors look for threads that sleep instead of answering.
+fn looking(model: impl FnOnce()) {
+    stop::LOOKS.set(true);
+    model();
+    stop::LOOKS.set(false);
+}
+
 impl Act {
     /// Whether the act touches the thread's cell.
     fn runs(&self) -> bool {
-        matches!(self, Act::Run | Act::BlockAndBeActive | Act::Defer)
+        matches!(
+            self,
+            Act::Run | Act::BlockAndBeActive | Act::CallAndHandle | Act::CallAndJump | Act::HandleAtTheEnd | Act::Defer
+        )
     }
 }
 
@@ -223,6 +265,46 @@ fn a_thread_blocks_during_two_stops() {
 #[test]
 fn a_blocked_thread_is_active_in_between() {
     world(3, 1, &[&[Act::BlockAndBeActive]]);
+}
+
+#[test]
+fn a_thread_sleeps_in_a_call() {
+    world(4, 1, &[&[Act::Call]]);
+}
+
+#[test]
+fn a_thread_sleeps_in_a_call_during_two_stops() {
+    world(3, 2, &[&[Act::Call]]);
+}
+
+#[test]
+fn a_handler_interrupts_a_call() {
+    world(3, 1, &[&[Act::CallAndHandle]]);
+}
+
+#[test]
+fn a_handler_interrupts_a_call_during_two_stops() {
+    world(2, 2, &[&[Act::CallAndHandle]]);
+}
+
+#[test]
+fn a_handler_jumps_out_of_a_call() {
+    world(3, 1, &[&[Act::CallAndJump]]);
+}
+
+#[test]
+fn a_handler_interrupts_the_end_of_a_call() {
+    world(3, 1, &[&[Act::HandleAtTheEnd]]);
+}
+
+#[test]
+fn a_thread_that_masked_the_signal_ends_a_call() {
+    world(3, 1, &[&[Act::ShortCallWhileMasked]]);
+}
+
+#[test]
+fn a_thread_that_masked_the_signal_sleeps_in_a_call() {
+    looking(|| world(2, 1, &[&[Act::CallWhileMasked]]));
 }
 
 #[test]
@@ -350,6 +432,20 @@ mutants! {
         "blocking: wait for the end of the stop", "Causality violation", world(3, 1, &[&[Act::Block]]);
     a_state_stored_relaxed_hides_what_came_before:
         "stop.blocked: Release", "Causality violation", world(3, 1, &[&[Act::Block]]);
+    a_call_whose_end_has_no_light_half_lets_the_thread_run_in_a_stop:
+        "stop.blocked: the thread's fence", "Causality violation", world(3, 1, &[&[Act::Call]]);
+    a_stop_without_the_heavy_half_misses_a_call_that_ends:
+        "stop.blocked: the collector's fence", "Causality violation", world(3, 1, &[&[Act::Call]]);
+    a_call_whose_end_does_not_wait_lets_the_thread_run_in_a_stop:
+        "interposed: wait at the end of a call", "Causality violation", world(3, 1, &[&[Act::Call]]);
+    a_handler_that_does_not_wait_runs_in_a_stop:
+        "interposed: wait before a handler", "Causality violation", world(3, 1, &[&[Act::CallAndHandle]]);
+    a_masked_signal_at_the_end_of_a_call_is_waited_for:
+        "blocking: open the stop signal", "deadlock", world(3, 1, &[&[Act::ShortCallWhileMasked]]);
+    a_thread_that_sleeps_with_the_signal_masked_is_waited_for:
+        "stop: answer for the blocked", "deadlock", world(2, 1, &[&[Act::CallWhileMasked]]);
+    a_handler_at_the_end_of_a_call_that_does_not_wait_runs_in_a_stop:
+        "interposed: wait before a handler", "Causality violation", world(3, 1, &[&[Act::HandleAtTheEnd]]);
     an_answer_without_release_hides_what_came_before:
         "stop.ack: Release", "Causality violation", world(3, 1, &[&[]]);
     an_answer_read_relaxed_hides_what_came_before:

@@ -6,32 +6,37 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
+use larder_policy::ablation::{Ablation, Optimization};
 use larder_sync::gate::Gate;
 use larder_sync::parker::Event;
-use larder_sync::termination::{MAX_MARKERS, Termination};
-use larder_sync::worklist::{Deque, Steal};
+use larder_sync::termination::MAX_MARKERS;
 use larder_sys::memory::{self, ReserveError};
 use larder_sys::signal::Mask;
 use larder_units::Bytes;
 
 use crate::descriptor::Entry;
+use crate::ending::Ending;
 use crate::marker::{Marker, Objects, Own, PROC_ROOM, Tally, WORDS};
+use crate::public::{Form, Public};
 use crate::stack::Stack;
 
-/// Entries in the public part of a marker's work list.
-const PUBLIC: usize = 1024;
 /// Rounds of looking at every work list before an idle marker sleeps.
 const LOOKS: usize = 64;
+/// Threads of the program that may help at once to mark beside it.
+pub const GUESTS: usize = 3;
+/// The place of the marker that marks beside the program, with those of its guests below. Rounds have fewer markers
+/// ([`Crew::prepare`] bounds them).
+const BESIDE: usize = MAX_MARKERS - 1;
 /// Stack of a helper thread.
 const HELPER_STACK: usize = 256 << 10;
 
 /// All markers.
 pub struct Crew {
-    deques: [Deque; MAX_MARKERS],
+    publics: [Public; MAX_MARKERS],
     owns: [UnsafeCell<Own>; MAX_MARKERS],
-    termination: Termination,
+    ending: Ending,
     /// Helper threads that exist; they are markers 1..=helpers. Sync: one caller of `prepare` at a time.
     helpers: AtomicUsize,
     /// Rings for every round; helpers sleep on it.
@@ -40,6 +45,8 @@ pub struct Crew {
     gate: Gate,
     /// Markers of the present round. Sync: collector writes while the gate is closed.
     markers: AtomicUsize,
+    /// What the present round does without, as [`Ablation::bits`]. Sync: as `markers`.
+    ablation: AtomicU8,
     /// The present round's work; it ends with the round. Sync: as `markers`.
     job: AtomicPtr<Job>,
     /// Bound on private entries. Sync: set before the markers that it is for.
@@ -49,6 +56,26 @@ pub struct Crew {
 // SAFETY: `owns[i]` is used by marker `i` only: 0 under the collection lock, others by their thread inside the gate, and
 // set up before their thread exists.
 unsafe impl Sync for Crew {}
+
+/// What a round is like.
+#[derive(Clone, Copy)]
+struct Round {
+    markers: usize,
+    ablation: Ablation,
+    /// Markers steal.
+    balanced: bool,
+    /// Where from.
+    form: Form,
+}
+
+impl Round {
+    fn new(markers: usize, ablation: Ablation) -> Self {
+        let balanced = !ablation.leaves_out(Optimization::Balance);
+        // The shares of markers that do not steal are dealt into the deques.
+        let locked = balanced && ablation.leaves_out(Optimization::Deque);
+        Self { markers, ablation, balanced, form: if locked { Form::Watermark } else { Form::Deque } }
+    }
+}
 
 struct Job {
     run: unsafe fn(*const c_void, usize),
@@ -61,7 +88,7 @@ pub static CREW: Crew = Crew::new();
 impl Crew {
     const fn new() -> Self {
         Self {
-            deques: [const { Deque::new() }; MAX_MARKERS],
+            publics: [const { Public::new() }; MAX_MARKERS],
             owns: [const {
                 UnsafeCell::new(Own {
                     stack: Stack::new(),
@@ -69,11 +96,12 @@ impl Crew {
                     proc_room: core::ptr::null_mut(),
                 })
             }; MAX_MARKERS],
-            termination: Termination::new(),
+            ending: Ending::new(),
             helpers: AtomicUsize::new(0),
             bell: Event::new(),
             gate: Gate::new_closed(),
             markers: AtomicUsize::new(0),
+            ablation: AtomicU8::new(0),
             job: AtomicPtr::new(core::ptr::null_mut()),
             limit: AtomicUsize::new(usize::MAX),
         }
@@ -92,11 +120,8 @@ impl Crew {
         if own.proc_room.is_null() {
             own.words = memory::map_lazy(Bytes(WORDS * size_of::<usize>()))?.as_ptr().cast();
             own.proc_room = memory::map_lazy(Bytes(PROC_ROOM * size_of::<Entry>()))?.as_ptr().cast();
-            let slots = memory::map_lazy(Bytes(PUBLIC * size_of::<Entry>()))?;
-            // SAFETY: PUBLIC entries, a power of two, used by this deque alone.
-            unsafe { self.deques[i].attach(slots.as_ptr().cast(), PUBLIC) };
         }
-        Ok(())
+        self.publics[i].set_up(&own.stack)
     }
 
     /// Sees to it that there can be `markers` markers; returns how many there can be. Creates threads: not in a pause, and
@@ -106,7 +131,7 @@ impl Crew {
             return 0;
         }
         let mut have = self.helpers.load(Ordering::Relaxed);
-        while have + 1 < markers.min(MAX_MARKERS) && self.set_up(have + 1).is_ok() && start_helper(have + 1) {
+        while have + 1 < markers.min(BESIDE - GUESTS) && self.set_up(have + 1).is_ok() && start_helper(have + 1) {
             have += 1;
             self.helpers.store(have, Ordering::Relaxed);
         }
@@ -121,6 +146,36 @@ impl Crew {
     pub unsafe fn first(&self) -> &mut Own {
         // SAFETY: the caller's promise.
         unsafe { &mut *self.owns[0].get() }
+    }
+
+    /// Gives [`Crew::beside`] and its guests their memory. False where there is none. Nobody uses it meanwhile.
+    pub fn prepare_beside(&self) -> bool {
+        (BESIDE - GUESTS..=BESIDE).all(|i| self.set_up(i).is_ok())
+    }
+
+    /// The public part of the work list of [`Crew::beside`].
+    pub fn beside_list(&self) -> &Public {
+        &self.publics[BESIDE]
+    }
+
+    /// The private state of a thread that helps [`Crew::beside`], by its number below [`GUESTS`].
+    ///
+    /// # Safety
+    /// As for [`Crew::beside`], for each number.
+    #[allow(clippy::mut_from_ref)] // The caller's promise makes it unique.
+    pub unsafe fn guest(&self, number: usize) -> &mut Own {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.owns[BESIDE - GUESTS + number].get() }
+    }
+
+    /// The private state of the thread that marks beside the program: no round uses it.
+    ///
+    /// # Safety
+    /// [`Crew::prepare_beside`] has succeeded, and the caller keeps only one of these at a time.
+    #[allow(clippy::mut_from_ref)] // The caller's promise makes it unique.
+    pub unsafe fn beside(&self) -> &mut Own {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.owns[BESIDE].get() }
     }
 
     /// Marks to the end with `markers` markers, beginning with what `first` (marker 0) holds. Returns what the others
@@ -143,8 +198,10 @@ impl Crew {
             // SAFETY: marker `me`'s own state, and it is inside the gate.
             let own = unsafe { &mut *CREW.owns[me].get() };
             let mut marker = Marker::new(context.heap, own);
-            marker.set_public(Some(&CREW.deques[me]));
-            CREW.work(&mut marker, me, false);
+            let round = CREW.round();
+            marker.leave_out(round.ablation);
+            marker.set_public(round.balanced.then_some((&CREW.publics[me], round.form)));
+            CREW.work(&mut marker, me, !round.balanced);
             context.bytes.fetch_add(marker.tally.bytes, Ordering::Relaxed);
             context.objects.fetch_add(marker.tally.objects, Ordering::Relaxed);
             context.stolen.fetch_add(marker.tally.stolen, Ordering::Relaxed);
@@ -159,17 +216,24 @@ impl Crew {
             overflowed: AtomicU32::new(0),
         };
         let mut job = Job { run: help::<H>, context: (&raw const context).cast() };
-        self.termination.begin(markers);
-        for helper in 1..markers {
-            // On behalf of a thread that has not begun: see the module.
-            self.termination.become_idle(helper);
+        let round = Round::new(markers, first.ablation());
+        self.ending.begin(markers, first.ablation().leaves_out(Optimization::Nsb));
+        if round.balanced {
+            for helper in 1..markers {
+                // On behalf of a thread that has not begun: see the module.
+                self.ending.become_idle(helper);
+            }
+        } else {
+            // Each helper has to come, since nobody takes its share.
+            self.deal(markers, first);
         }
-        // Both Relaxed: the gate publishes them.
+        // All Relaxed: the gate publishes them.
         self.job.store(&raw mut job, Ordering::Relaxed);
         self.markers.store(markers, Ordering::Relaxed);
+        self.ablation.store(first.ablation().bits(), Ordering::Relaxed);
         self.gate.open();
-        self.bell.bump_and_wake(markers as u32 - 1);
-        first.set_public(Some(&self.deques[0]));
+        self.bell.bump_and_wake(if round.balanced { markers as u32 - 1 } else { u32::MAX });
+        first.set_public(round.balanced.then_some((&self.publics[0], round.form)));
         self.work(first, 0, true);
         first.set_public(None);
         // From here on nobody uses the job, and what helpers wrote is seen.
@@ -193,63 +257,61 @@ impl Crew {
         }
     }
 
-    fn all_empty(&self) -> bool {
-        let markers = self.markers.load(Ordering::Relaxed);
-        self.deques[..markers].iter().all(Deque::is_empty)
+    /// What the present round is like. Inside the gate.
+    fn round(&self) -> Round {
+        // Both Relaxed: written before the gate was opened.
+        Round::new(self.markers.load(Ordering::Relaxed), Ablation::from_bits(self.ablation.load(Ordering::Relaxed)))
+    }
+
+    /// Hands the roots out in turn, where markers do not steal. What does not fit into a deque stays with the first.
+    fn deal<H: Objects>(&self, markers: usize, first: &mut Marker<'_, H>) {
+        for turn in 0..first.private() {
+            let Some(entry) = first.deal() else { break };
+            // SAFETY: the helpers do not run yet, and this thread is marker 0.
+            if turn % markers == 0 || unsafe { !self.publics[turn % markers].give(entry) } {
+                first.push(entry);
+            }
+        }
+    }
+
+    fn all_empty(&self, round: Round) -> bool {
+        self.publics[..round.markers].iter().all(|public| public.is_empty(round.form))
     }
 
     /// Takes part in a round as marker `me` until it is over.
     fn work<H: Objects>(&self, marker: &mut Marker<'_, H>, me: usize, mut busy: bool) {
+        let round = self.round();
+        // Where nobody steals, nobody has anything left who is idle.
+        let all_empty = || !round.balanced || self.all_empty(round);
         let mut looks = 0;
         loop {
             if busy {
-                marker.drain(|pieces| self.termination.announce_work(pieces));
-                // SAFETY: marker `me` owns its deque.
-                if let Some(entry) = unsafe { self.deques[me].pop() } {
-                    marker.take(entry);
-                } else if !self.steal(marker, me) {
-                    self.termination.become_idle(me);
+                marker.drain(|pieces| self.ending.announce_work(pieces));
+                // SAFETY: marker `me`'s own.
+                let took_back = unsafe { marker.take_back(&self.publics[me], round.form) };
+                if !took_back && !self.steal(marker, me, round) {
+                    self.ending.become_idle(me);
                     busy = false;
                 }
-            } else if self.termination.is_done() || self.termination.detect(|| self.all_empty()) {
+            } else if self.ending.is_done() || self.ending.detect(all_empty) {
                 return;
-            } else if !self.all_empty() {
-                self.termination.become_busy(me);
+            } else if !all_empty() {
+                self.ending.become_busy(me);
                 (busy, looks) = (true, 0);
             } else if looks < LOOKS {
                 looks += 1;
                 core::hint::spin_loop();
             } else {
                 looks = 0;
-                self.termination.sleep(me, || self.all_empty());
+                self.ending.sleep(me, all_empty);
             }
         }
     }
 
-    /// Steals from the others in turn, beginning behind itself: up to half of what the first victim shows.
-    fn steal<H: Objects>(&self, marker: &mut Marker<'_, H>, me: usize) -> bool {
-        let markers = self.markers.load(Ordering::Relaxed);
-        for step in 1..markers {
-            let victim = &self.deques[(me + step) % markers];
-            let mut wanted = victim.len().div_ceil(2);
-            let mut got = 0;
-            while wanted > 0 {
-                match victim.steal() {
-                    Steal::Taken(entry) => {
-                        marker.take(entry);
-                        marker.tally.stolen += 1;
-                        got += 1;
-                        wanted -= 1;
-                    }
-                    Steal::Retry => core::hint::spin_loop(),
-                    Steal::Empty => break,
-                }
-            }
-            if got > 0 {
-                return true;
-            }
-        }
-        false
+    /// Steals from the others in turn, beginning behind itself.
+    fn steal<H: Objects>(&self, marker: &mut Marker<'_, H>, me: usize, round: Round) -> bool {
+        round.balanced
+            && (1..round.markers).any(|step| marker.steal_from(&self.publics[(me + step) % round.markers], round.form))
     }
 
     /// In a fork child: the helpers are gone.

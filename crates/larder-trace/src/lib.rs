@@ -11,9 +11,11 @@
 
 pub mod crew;
 pub mod descriptor;
+mod ending;
 pub mod finalize;
 pub mod links;
 pub mod marker;
+pub mod public;
 pub mod stack;
 mod table;
 pub mod toggle;

@@ -6,9 +6,11 @@
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use larder_sync::worklist::Deque;
+use larder_policy::ablation::{Ablation, Optimization};
+use larder_sys::vector::Vector;
 
 use crate::descriptor::{self, Entry, MAX_PROCS, MarkProc};
+use crate::public::{self, Public};
 use crate::stack::{Cursor, Stack};
 use crate::window::{self, Form, Look, Portable, Range};
 
@@ -62,10 +64,6 @@ const STACK_ROTATED: usize = descriptor::STACK.rotate_right(3);
 const BATCH: usize = 8;
 /// Room for the addresses of a batch.
 pub const WORDS: usize = 1024;
-/// A marker that has more private entries than this, and nothing public, gives half of them away.
-const SHARE_ABOVE: usize = 16;
-/// Most entries that are given away at once.
-const SHARE_MOST: usize = 256;
 /// Entries that client mark procedures can push in one call: 16 MiB of address space, touched as needed. A procedure for
 /// a weak table pushes an entry for each of its elements.
 pub const PROC_ROOM: usize = 1 << 20;
@@ -123,9 +121,12 @@ struct Hot<H: Objects> {
 }
 
 impl<H: Objects> Hot<H> {
-    /// Puts a place into the queue, and marks the one that has waited longest.
+    /// Puts a place into the queue, and marks the one that has waited longest. Marks it at once where there is no queue.
     #[inline(always)]
-    fn found(&mut self, queue: &mut [H::Place; QUEUE], place: H::Place, word: usize) {
+    fn found<const QUEUED: bool>(&mut self, queue: &mut [H::Place; QUEUE], place: H::Place, word: usize) {
+        if !QUEUED {
+            return self.mark(place);
+        }
         self.heap.prefetch(place, word);
         let earlier = core::mem::replace(&mut queue[self.at % QUEUE], place);
         self.at = self.at.wrapping_add(1);
@@ -141,6 +142,72 @@ impl<H: Objects> Hot<H> {
             if !self.stack.push_if(entry, entry.descriptor != 0) {
                 self.overflowed |= self.refused.replace(entry).is_some();
             }
+        }
+    }
+}
+
+/// Which of an object's words is an address, where one alone is: kept from element to element of a list.
+#[derive(Clone, Copy)]
+struct Link {
+    /// As [`Look::look`] says it.
+    inside: u64,
+    /// The number of the word.
+    place: usize,
+}
+
+impl Link {
+    /// The word of another shape of elements; `None` where not one alone is an address. Out of line, so that what follows does not wait
+    /// for it while the shape stays the same.
+    #[cold]
+    #[inline(never)]
+    fn of(inside: u64) -> Option<Self> {
+        inside.is_power_of_two().then_some(Self { inside, place: inside.trailing_zeros() as usize })
+    }
+}
+
+impl<H: Objects> Hot<H> {
+    /// Marks the object that `word` refers to, and those behind it as long as each is short and has one address: without the detour
+    /// over the stack and the vectors, whose latency would be added to that of the memory for each. The last one is left on the
+    /// stack. The processor runs ahead: it takes the next address from the word that was one in the last element, and the
+    /// beginning of the object from the address that led to it; what it guessed is checked behind it.
+    #[inline(always)]
+    fn follow<L: Look>(&mut self, mut place: H::Place, mut word: usize, range: Range) {
+        let mut link = Link { inside: 0, place: 0 };
+        // So that whoever interrupts the marker does not wait for the end of the list.
+        let mut steps = 1024;
+        while let Some(Marked { bytes, entry }) = self.heap.mark(place) {
+            self.tally.bytes += bytes;
+            self.tally.objects += 1;
+            steps -= 1;
+            let words = entry.descriptor / size_of::<usize>();
+            if !entry.descriptor.is_multiple_of(size_of::<usize>()) || words > window::NARROW || steps == 0 {
+                // The stack is empty, so there is room.
+                self.stack.push_if(entry, true);
+                return;
+            }
+            if words == 0 {
+                return;
+            }
+            let mut at = entry.start.cast::<usize>().cast_const();
+            if at.addr() == word {
+                // The same, but known earlier.
+                at = core::ptr::with_exposed_provenance(core::hint::black_box(word));
+            }
+            // SAFETY: as in `drain_with`.
+            let inside = unsafe { L::look(at, words, range) };
+            if inside != link.inside {
+                match Link::of(inside) {
+                    Some(other) => link = other,
+                    None => {
+                        self.stack.push_if(entry, inside != 0);
+                        return;
+                    }
+                }
+            }
+            // SAFETY: one of the words.
+            word = unsafe { at.add(link.place).read() };
+            let Some(found) = self.heap.find(word, Interior::AsConfigured) else { return };
+            place = found;
         }
     }
 }
@@ -169,24 +236,101 @@ unsafe fn collect_wide<L: Look>(mut at: *const usize, mut left: usize, range: Ra
     found
 }
 
+/// [`collect_wide`] in the best form for the processor, for where the form is not known already.
+///
+/// # Safety
+/// As there.
+unsafe fn collect_best(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    unsafe fn avx2(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { collect_wide::<window::Avx2>(at, n, range, out) }
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,avx512f,bmi1,bmi2,popcnt")]
+    unsafe fn avx512(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { collect_wide::<window::Avx512>(at, n, range, out) }
+    }
+    // SAFETY: the caller's promise; the processor has what the form asks for.
+    unsafe {
+        match window::best() {
+            #[cfg(target_arch = "x86_64")]
+            Form::Avx2 => avx2(at, n, range, out),
+            #[cfg(target_arch = "x86_64")]
+            Form::Avx512 => avx512(at, n, range, out),
+            _ => collect_wide::<Portable>(at, n, range, out),
+        }
+    }
+}
+
 /// One marker at work in one cycle.
 pub struct Marker<'a, H: Objects> {
     heap: H,
     own: &'a mut Own,
-    /// The public part of its work list; shared only when there are several markers.
-    public: Option<&'a Deque>,
+    /// The public part of its work list, and its form; shared only when there are several markers.
+    public: Option<(&'a Public, public::Form)>,
+    /// What it does without.
+    ablation: Ablation,
     /// Places on their way, `nowhere` where there is none.
     queue: [H::Place; QUEUE],
     /// The slot that has waited longest.
     at: usize,
+    /// `at` when the queue was last empty.
+    empty_at: usize,
     /// What it did.
     pub tally: Tally,
+    /// Where entries go that are not to be scanned beside the program; `None` in a stopped world. See [`Marker::put_aside`].
+    aside: Option<&'a mut Vector<Entry>>,
+    /// Every descriptor that is found through the object is put aside.
+    found_aside: bool,
 }
 
 impl<'a, H: Objects> Marker<'a, H> {
-    /// A marker with nothing to do, and no public part.
+    /// A marker that goes on with what is on its stack, and has no public part.
     pub fn new(heap: H, own: &'a mut Own) -> Self {
-        Self { heap, own, public: None, queue: [heap.nowhere(); QUEUE], at: 0, tally: Tally::default() }
+        Self {
+            heap,
+            own,
+            public: None,
+            ablation: Ablation::NONE,
+            queue: [heap.nowhere(); QUEUE],
+            at: 0,
+            empty_at: 0,
+            tally: Tally::default(),
+            aside: None,
+            found_aside: false,
+        }
+    }
+
+    /// Leaves optimizations out from here on; its crew does the same.
+    pub fn leave_out(&mut self, ablation: Ablation) {
+        self.ablation = ablation;
+    }
+
+    /// What it does without.
+    pub fn ablation(&self) -> Ablation {
+        self.ablation
+    }
+
+    /// For marking beside the program: entries that name a client's mark procedure, or a descriptor that must be looked
+    /// up in memory which the program may be changing, are added to `aside` and not scanned. A procedure may follow
+    /// pointers into memory that another thread frees; a type that is read too early may be anything.
+    ///
+    /// One in the object behind its first word is looked up: it is written once, when the object is made, and is zero before.
+    /// Unless `made_meanwhile`, that objects are found before they are made.
+    pub fn put_aside(&mut self, aside: &'a mut Vector<Entry>, made_meanwhile: bool) {
+        self.aside = Some(aside);
+        self.found_aside = made_meanwhile;
+    }
+
+    /// Takes an entry aside if that is wanted; says whether it was.
+    fn is_put_aside(&mut self, entry: Entry) -> bool {
+        let Some(aside) = &mut self.aside else { return false };
+        // An entry that is lost is found by the walk that an overflow asks for.
+        self.own.stack.overflowed |= aside.push(entry).is_err();
+        true
     }
 
     /// The heap.
@@ -199,6 +343,13 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.own.stack.push(entry);
     }
 
+    /// Adds work, or takes it aside where the marker does so at all: for an object whose descriptor may not be there yet.
+    pub fn push_unless_beside(&mut self, entry: Entry) {
+        if !self.is_put_aside(entry) {
+            self.push(entry);
+        }
+    }
+
     /// Adds a range of words.
     pub fn push_range(&mut self, low: usize, high: usize, interior: Interior) {
         let low = low.next_multiple_of(size_of::<usize>());
@@ -209,11 +360,43 @@ impl<'a, H: Objects> Marker<'a, H> {
         }
     }
 
+    /// Looks at the words of a range now, and marks what they refer to: for ranges that may be gone later.
+    ///
+    /// # Safety
+    /// The range is readable.
+    pub unsafe fn scan_now(&mut self, low: usize, high: usize, interior: Interior) {
+        let mut hot = self.lift();
+        let range = self.heap.range();
+        for at in (low.next_multiple_of(size_of::<usize>())..high & !7).step_by(size_of::<usize>()) {
+            // SAFETY: the caller's promise.
+            let word = unsafe { core::ptr::with_exposed_provenance::<usize>(at).read() };
+            if word.wrapping_sub(range.base) < range.span
+                && let Some(place) = self.heap.find(word, interior)
+            {
+                hot.found::<true>(&mut self.queue, place, word);
+                if hot.refused.is_some() {
+                    self.lower(hot);
+                    hot = self.lift();
+                }
+            }
+        }
+        self.lower(hot);
+    }
+
     /// Looks at one word as if it had been found in a range.
     pub fn word(&mut self, word: usize, interior: Interior) {
+        if self.ablation.leaves_out(Optimization::Prefetch) {
+            self.word_as::<false>(word, interior);
+        } else {
+            self.word_as::<true>(word, interior);
+        }
+    }
+
+    #[inline(always)]
+    fn word_as<const QUEUED: bool>(&mut self, word: usize, interior: Interior) {
         if let Some(place) = self.heap.find(word, interior) {
             let mut hot = self.lift();
-            hot.found(&mut self.queue, place, word);
+            hot.found::<QUEUED>(&mut self.queue, place, word);
             self.lower(hot);
         }
     }
@@ -225,14 +408,27 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.lower(hot);
     }
 
+    /// Whether its private part is empty. What is in its queue does not count.
+    pub fn is_idle(&self) -> bool {
+        self.own.stack.is_empty()
+    }
+
+    /// Remembers that something marked was not scanned: the heap is walked for it.
+    pub fn note_overflow(&mut self) {
+        self.own.stack.note_overflow();
+    }
+
     /// Marks what is still in the queue.
     #[inline(never)]
-    fn flush(&mut self) {
+    pub fn flush(&mut self) {
         let mut hot = self.lift();
-        for slot in 0..QUEUE {
-            let place = core::mem::replace(&mut self.queue[(self.at + slot) % QUEUE], self.heap.nowhere());
+        let waiting = self.at.wrapping_sub(self.empty_at).min(QUEUE);
+        for ago in (1..=waiting).rev() {
+            let slot = self.at.wrapping_sub(ago) % QUEUE;
+            let place = core::mem::replace(&mut self.queue[slot], self.heap.nowhere());
             hot.mark(place);
         }
+        self.empty_at = hot.at;
         self.lower(hot);
     }
 
@@ -263,14 +459,28 @@ impl<'a, H: Objects> Marker<'a, H> {
     /// Works until its private part and its queue are empty. Returns entries to the public part on the way, calling
     /// `announce` with their number.
     pub fn drain(&mut self, announce: impl FnMut(usize)) {
+        self.drain_until(announce, || false);
+    }
+
+    /// As [`Marker::drain`], but leaves what is left on its stack when `interrupted` says so. It is asked for every batch.
+    /// Returns whether nothing is left.
+    pub fn drain_until(&mut self, announce: impl FnMut(usize), interrupted: impl FnMut() -> bool) -> bool {
+        if self.ablation.leaves_out(Optimization::Prefetch) {
+            self.drain_as::<false>(announce, interrupted)
+        } else {
+            self.drain_as::<true>(announce, interrupted)
+        }
+    }
+
+    fn drain_as<const QUEUED: bool>(&mut self, announce: impl FnMut(usize), interrupted: impl FnMut() -> bool) -> bool {
         match window::best() {
-            Form::Portable => self.drain_with::<Portable>(announce),
+            Form::Portable => self.drain_with::<Portable, QUEUED>(announce, interrupted),
             // SAFETY: the processor has what the form asks for.
             #[cfg(target_arch = "x86_64")]
-            Form::Avx2 => unsafe { self.drain_avx2(announce) },
+            Form::Avx2 => unsafe { self.drain_avx2::<QUEUED>(announce, interrupted) },
             // SAFETY: likewise.
             #[cfg(target_arch = "x86_64")]
-            Form::Avx512 => unsafe { self.drain_avx512(announce) },
+            Form::Avx512 => unsafe { self.drain_avx512::<QUEUED>(announce, interrupted) },
             #[cfg(not(target_arch = "x86_64"))]
             _ => unreachable!("forms of other processors"),
         }
@@ -278,23 +488,43 @@ impl<'a, H: Objects> Marker<'a, H> {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn drain_avx2(&mut self, announce: impl FnMut(usize)) {
-        self.drain_with::<window::Avx2>(announce);
+    fn drain_avx2<const QUEUED: bool>(
+        &mut self,
+        announce: impl FnMut(usize),
+        interrupted: impl FnMut() -> bool,
+    ) -> bool {
+        self.drain_with::<window::Avx2, QUEUED>(announce, interrupted)
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,avx512f,bmi1,bmi2,popcnt")]
-    fn drain_avx512(&mut self, announce: impl FnMut(usize)) {
-        self.drain_with::<window::Avx512>(announce);
+    fn drain_avx512<const QUEUED: bool>(
+        &mut self,
+        announce: impl FnMut(usize),
+        interrupted: impl FnMut() -> bool,
+    ) -> bool {
+        self.drain_with::<window::Avx512, QUEUED>(announce, interrupted)
     }
 
     #[inline(always)]
-    fn drain_with<L: Look>(&mut self, mut announce: impl FnMut(usize)) {
-        let share_above = if self.public.is_some() { SHARE_ABOVE } else { usize::MAX / (2 * size_of::<Entry>()) };
+    fn drain_with<L: Look, const QUEUED: bool>(
+        &mut self,
+        mut announce: impl FnMut(usize),
+        mut interrupted: impl FnMut() -> bool,
+    ) -> bool {
+        let share_above = match self.public {
+            Some((_, form)) => form.share_above(),
+            None => usize::MAX / (2 * size_of::<Entry>()),
+        };
         let range = self.heap.range();
         let out = self.own.words;
         let mut hot = self.lift();
         loop {
+            if interrupted() {
+                self.lower(hot);
+                self.flush();
+                return self.own.stack.is_empty();
+            }
             if hot.stack.is_above(share_above) {
                 self.lower(hot);
                 self.share(&mut announce);
@@ -302,15 +532,23 @@ impl<'a, H: Objects> Marker<'a, H> {
             }
             let mut found = 0;
             let mut interior = Interior::AsConfigured;
-            for _ in 0..BATCH {
+            let mut left = BATCH;
+            while left > 0 {
+                left -= 1;
                 let Some(entry) = hot.stack.pop() else { break };
                 // The length in words, and above it the tag.
                 let rotated = entry.descriptor.rotate_right(3);
                 let length = rotated & !STACK_ROTATED;
                 if length > PIECE / size_of::<usize>() {
                     self.lower(hot);
-                    self.prepare(entry);
+                    // SAFETY: there is room for a piece behind what was found.
+                    unsafe { self.prepare::<QUEUED>(entry, out.add(found), &mut announce) };
                     hot = self.lift();
+                    if self.is_wanting() {
+                        // What this object's beginning refers to comes before its other pieces, which then pile up and can be shared:
+                        // a list of arrays would otherwise be marked by one.
+                        left = 1;
+                    }
                     continue;
                 }
                 if rotated != length {
@@ -322,8 +560,9 @@ impl<'a, H: Objects> Marker<'a, H> {
                     interior = Interior::Always;
                 }
                 let at = entry.start.cast::<usize>().cast_const();
-                // SAFETY: whoever pushed the entry vouches for its range, and the world is stopped. Memory that a program did
-                // not write yet comes from the kernel as zeroes or holds what was there before. There is room for a piece.
+                // SAFETY: whoever pushed the entry vouches for its range. Memory that a program did not write yet comes from the
+                // kernel as zeroes or holds what was there before; in a cycle beside the program a word may change while it is
+                // read, and then its page is scanned again. There is room for a piece.
                 found += unsafe {
                     if length <= window::NARROW {
                         L::collect(at, length, range, out.add(found))
@@ -339,15 +578,24 @@ impl<'a, H: Objects> Marker<'a, H> {
                 self.lower(hot);
                 self.flush();
                 if self.own.stack.is_empty() {
-                    return;
+                    return true;
                 }
                 hot = self.lift();
+            }
+            if found == 1 && hot.stack.is_empty() && hot.at == self.empty_at {
+                // A list: there is nothing else to do while the next element is fetched, and nothing waits in the queue.
+                // SAFETY: written above.
+                let word = unsafe { out.read() };
+                if let Some(place) = self.heap.find(word, interior) {
+                    hot.follow::<L>(place, word, range);
+                }
+                continue;
             }
             for i in 0..found {
                 // SAFETY: written above.
                 let word = unsafe { out.add(i).read() };
                 if let Some(place) = self.heap.find(word, interior) {
-                    hot.found(&mut self.queue, place, word);
+                    hot.found::<QUEUED>(&mut self.queue, place, word);
                 }
             }
             if hot.refused.is_some() {
@@ -357,31 +605,30 @@ impl<'a, H: Objects> Marker<'a, H> {
         }
     }
 
+    /// Whether there are others, and nothing that they could take.
+    fn is_wanting(&self) -> bool {
+        self.public.is_some_and(|(public, form)| public.is_empty(form))
+    }
+
     fn share(&mut self, announce: &mut impl FnMut(usize)) {
-        let Some(public) = self.public else { return };
-        if !public.is_empty() {
-            return;
+        let Some((public, form)) = self.public else { return };
+        if public.is_empty(form) {
+            // SAFETY: this marker owns both.
+            announce(unsafe { public.share(form, &mut self.own.stack) });
         }
-        let mut given = 0;
-        let most = (self.own.stack.len() / 2).min(SHARE_MOST);
-        while given < most {
-            let Some(entry) = self.own.stack.pop_oldest() else { break };
-            // SAFETY: this marker owns the deque.
-            let pushed = unsafe { public.push([entry.start.expose_provenance(), entry.descriptor]) };
-            if pushed.is_err() {
-                self.own.stack.push(entry);
-                break;
-            }
-            given += 1;
-        }
-        self.own.stack.settle();
-        announce(given);
     }
 
     /// Does what an entry asks for that is not a short range of words.
+    ///
+    /// # Safety
+    /// `out` has room for the words of a piece.
     #[inline(never)]
-    fn prepare(&mut self, entry: Entry) {
+    unsafe fn prepare<const QUEUED: bool>(&mut self, entry: Entry, out: *mut usize, announce: &mut impl FnMut(usize)) {
         match entry.descriptor & descriptor::TAG {
+            // SAFETY: the caller's promise.
+            descriptor::LENGTH if self.ablation.leaves_out(Optimization::Slo) => unsafe {
+                self.scan_whole::<QUEUED>(entry, out, announce);
+            },
             descriptor::LENGTH => {
                 let tag = entry.descriptor & descriptor::STACK;
                 let mut length = entry.descriptor & !7;
@@ -394,9 +641,17 @@ impl<'a, H: Objects> Marker<'a, H> {
                 }
                 self.own.stack.push(Entry { descriptor: length | tag, ..entry });
             }
-            descriptor::BITMAP => self.scan_bitmap(entry),
-            descriptor::PROC => self.call_proc(entry),
+            descriptor::BITMAP => self.scan_bitmap::<QUEUED>(entry),
+            descriptor::PROC => {
+                if !self.is_put_aside(entry) {
+                    self.call_proc(entry);
+                }
+            }
             _ => {
+                let early = self.found_aside || entry.descriptor as isize <= descriptor::PER_OBJECT as isize;
+                if early && self.is_put_aside(entry) {
+                    return;
+                }
                 // SAFETY: only objects get here, and their kind says where the descriptor is.
                 let resolved = unsafe { descriptor::resolve(entry.start, entry.descriptor) };
                 // A descriptor that again names itself would never end.
@@ -407,14 +662,51 @@ impl<'a, H: Objects> Marker<'a, H> {
         }
     }
 
-    fn scan_bitmap(&mut self, entry: Entry) {
+    /// Scans a long range to its end (no SLO): nobody else gets a part of it, only of what is found in it.
+    ///
+    /// # Safety
+    /// As for `prepare`.
+    unsafe fn scan_whole<const QUEUED: bool>(
+        &mut self,
+        entry: Entry,
+        out: *mut usize,
+        announce: &mut impl FnMut(usize),
+    ) {
+        let interior =
+            if entry.descriptor & descriptor::STACK != 0 { Interior::Always } else { Interior::AsConfigured };
+        let range = self.heap.range();
+        let mut at = entry.start.cast::<usize>().cast_const();
+        let mut left = (entry.descriptor & !7) / size_of::<usize>();
+        while left > 0 {
+            let n = left.min(PIECE / size_of::<usize>());
+            // SAFETY: inside the entry's range, as in `drain_with`, and the caller's promise.
+            let found = unsafe { collect_best(at, n, range, out) };
+            let mut hot = self.lift();
+            for i in 0..found {
+                // SAFETY: written above.
+                let word = unsafe { out.add(i).read() };
+                if let Some(place) = self.heap.find(word, interior) {
+                    hot.found::<QUEUED>(&mut self.queue, place, word);
+                }
+            }
+            self.lower(hot);
+            if self.public.is_some_and(|(_, form)| self.own.stack.len() > form.share_above()) {
+                self.share(announce);
+            }
+            // SAFETY: at most one past the end.
+            at = unsafe { at.add(n) };
+            left -= n;
+        }
+    }
+
+    fn scan_bitmap<const QUEUED: bool>(&mut self, entry: Entry) {
         let mut bits = entry.descriptor & !descriptor::TAG;
         let mut at = entry.start.cast::<usize>();
         while bits != 0 {
             if bits >> (usize::BITS - 1) != 0 {
                 // SAFETY: the bitmap describes words of the object.
                 let word = unsafe { at.read() };
-                self.word(word, Interior::AsConfigured);
+                self.word_as::<QUEUED>(word, Interior::AsConfigured);
             }
             bits <<= 1;
             at = at.wrapping_add(1);
@@ -437,20 +729,44 @@ impl<'a, H: Objects> Marker<'a, H> {
         }
     }
 
-    /// Takes an entry that was stolen or popped from the public part.
-    pub fn take(&mut self, entry: [usize; 2]) {
-        self.own.stack.push(Entry { start: core::ptr::with_exposed_provenance_mut(entry[0]), descriptor: entry[1] });
+    /// Takes something public back; false where there is nothing. In the watermark's form its private part is empty.
+    ///
+    /// # Safety
+    /// The public part is this marker's own.
+    pub unsafe fn take_back(&mut self, public: &Public, form: public::Form) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { public.take_back(form, &mut self.own.stack) }
+    }
+
+    /// Steals from another's public part; false where there is nothing.
+    pub fn steal_from(&mut self, victim: &Public, form: public::Form) -> bool {
+        let got = victim.steal(form, &mut self.own.stack);
+        self.tally.stolen += got;
+        got > 0
+    }
+
+    /// Takes the oldest private entry, to be given to another marker before the round.
+    pub(crate) fn deal(&mut self) -> Option<Entry> {
+        let entry = self.own.stack.pop_oldest();
+        self.own.stack.settle();
+        entry
+    }
+
+    /// Private entries.
+    pub(crate) fn private(&self) -> usize {
+        self.own.stack.len()
     }
 
     /// Gives the marker a public part for the next round, or takes it away: outside of a round nobody would take what it
     /// shares.
-    pub fn set_public(&mut self, public: Option<&'a Deque>) {
+    pub fn set_public(&mut self, public: Option<(&'a Public, public::Form)>) {
         self.public = public;
     }
 
     /// Forgets all work: the cycle is given up.
     pub fn abandon(&mut self) {
         self.queue = [self.heap.nowhere(); QUEUE];
+        self.empty_at = self.at;
         self.own.stack.clear();
     }
 

@@ -4,6 +4,7 @@
 //! from the bottom. When even the reservation is full, entries are dropped and the overflow is remembered: the heap is
 //! then walked for marked objects once more (as libgc does).
 
+use larder_sync::worklist::Watermark;
 use larder_sys::memory::{self, ReserveError};
 use larder_units::Bytes;
 
@@ -21,6 +22,8 @@ pub struct Stack {
     bottom: usize,
     top: usize,
     highest: usize,
+    /// Entries below the bottom may be public: see [`Stack::share_below`].
+    shares_below: bool,
     /// Entries were dropped.
     pub(crate) overflowed: bool,
 }
@@ -80,7 +83,15 @@ impl Cursor {
 impl Stack {
     /// A stack without memory: everything overflows.
     pub const fn new() -> Self {
-        Self { entries: core::ptr::null_mut(), capacity: 0, bottom: 0, top: 0, highest: 0, overflowed: false }
+        Self {
+            entries: core::ptr::null_mut(),
+            capacity: 0,
+            bottom: 0,
+            top: 0,
+            highest: 0,
+            shares_below: false,
+            overflowed: false,
+        }
     }
 
     /// Reserves the stack's address space, less where that is refused. `limit` bounds the entries.
@@ -136,7 +147,7 @@ impl Stack {
 
     #[cold]
     fn make_room(&mut self, entry: Entry) {
-        if self.bottom == 0 {
+        if self.bottom == 0 || self.shares_below {
             self.overflowed = true;
             return;
         }
@@ -152,7 +163,9 @@ impl Stack {
     pub fn pop(&mut self) -> Option<Entry> {
         if self.top == self.bottom {
             self.highest = self.highest.max(self.top);
-            (self.bottom, self.top) = (0, 0);
+            if !self.shares_below {
+                (self.bottom, self.top) = (0, 0);
+            }
             return None;
         }
         self.top -= 1;
@@ -185,6 +198,28 @@ impl Stack {
         (self.bottom, self.top) = (0, n);
     }
 
+    /// Where the entries are; never moves once reserved.
+    pub(crate) fn entries(&self) -> *mut Entry {
+        self.entries
+    }
+
+    /// Moves the bottom to the centre of what is private and what is public below it: the thesis's watermark. False where there is nothing
+    /// at all. Until then, nothing may be taken from the bottom in another way.
+    ///
+    /// # Safety
+    /// The watermark is this stack's, and the caller its owner.
+    pub(crate) unsafe fn share_below(&mut self, watermark: &Watermark) -> bool {
+        self.highest = self.highest.max(self.top);
+        // SAFETY: the caller's promise; a stack has fewer than 2^32 entries.
+        let bottom = unsafe { watermark.centre(self.top) };
+        self.shares_below = bottom.is_some();
+        match bottom {
+            Some(bottom) => self.bottom = bottom,
+            None => (self.bottom, self.top) = (0, 0),
+        }
+        bottom.is_some()
+    }
+
     /// How many entries there are.
     #[inline(always)]
     pub fn len(&self) -> usize {
@@ -196,12 +231,17 @@ impl Stack {
         self.top == self.bottom
     }
 
+    /// Remembers that entries were dropped.
+    pub fn note_overflow(&mut self) {
+        self.overflowed = true;
+    }
+
     /// Whether entries were dropped since the last call.
     pub fn take_overflow(&mut self) -> bool {
         core::mem::take(&mut self.overflowed)
     }
 
-    /// Drops every entry: an aborted cycle.
+    /// Drops every entry: an aborted cycle. Outside of a round: nothing is public.
     pub fn clear(&mut self) {
         self.highest = self.highest.max(self.top);
         (self.bottom, self.top) = (0, 0);
@@ -228,6 +268,8 @@ impl Default for Stack {
         Self::new()
     }
 }
+
+const _: () = assert!(CAPACITY < 1 << 32);
 
 #[cfg(test)]
 mod tests {

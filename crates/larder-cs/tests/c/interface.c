@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -92,6 +93,40 @@ static void the_papers_form(void) {
     CHECK(s.begun == 7 && s.failed == 0 && s.reopened == 1 && s.invalid == 1 && s.abandoned == 3);
 }
 
+static uint64_t restarts(void) {
+    struct cs_restarts all[64];
+    unsigned n = csRestarts(all, 64);
+    CHECK(n > 10 && n <= 64 && csRestarts(all, 0) == n);
+    uint64_t sum = 0;
+    int begins = 0;
+    for (unsigned i = 0; i < n; i++) {
+        CHECK(all[i].name[0] && memchr(all[i].name, 0, sizeof all[i].name));
+        begins += strcmp(all[i].name, "begin") == 0;
+        sum += all[i].count;
+    }
+    CHECK(begins == 1);
+    return sum;
+}
+
+static void nothing(int signal) { (void)signal; }
+
+/* Signals that come all the time soon hit a sequence, which is started over, and counted. */
+static void restarted(void) {
+    static int64_t word;
+    uint64_t before = restarts();
+    signal(SIGALRM, nothing);
+    struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &often, 0);
+    for (long i = 0; i < 500000000 && (csMode() != CS_LOCKS || i < 1000000); i++) {
+        csBegin();
+        csST64C(&word, 1);
+        csEnd();
+        if (i % 100000 == 0 && restarts() > before) break;
+    }
+    setitimer(ITIMER_REAL, &never, 0);
+    CHECK((restarts() > before) == (csMode() != CS_LOCKS));
+}
+
 static void take(void *area, void *argument) {
     *(int64_t *)argument = *(int64_t *)area;
     *(int64_t *)area = 100;
@@ -172,6 +207,7 @@ int main(void) {
     the_papers_form();
     handles(CS_BY_CPU);
     handles(CS_BY_CONCURRENCY_ID);
+    restarted();
     children();
     return 0;
 }

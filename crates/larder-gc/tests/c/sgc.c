@@ -41,7 +41,7 @@ int main(void) {
     for (int i = 0; i < 8; i++) CHECK(GC_pthread_join(threads[i], &result) == 0 && GC_base(result) == result);
     GC_word cycles = GC_gc_no;
     GC_collect();
-    CHECK(GC_gc_no == cycles + 1);
+    CHECK(GC_gc_no - cycles - 1 <= (getenv("LARDER_CONCURRENT") != 0));
     GC_free(GC_malloc_uncollectable(100));
     GC_free(GC_malloc_atomic_uncollectable(100));
     CHECK(GC_expand_hp(1 << 20) == 1);

@@ -3,12 +3,14 @@
 
 #![allow(dead_code, reason = "each test file is a crate of its own and uses what it needs")]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
-use larder_lab::{Buffers, BumpSpace, Chunk, ChunkSource, Config, Lab, Request, Retired, Why};
+use larder_lab::{
+    AllocationFunction, Buffers, BumpSpace, Chunk, ChunkSource, Config, Lab, Point, Request, Retired, SPECIALISED, Why,
+};
 use larder_policy::labs::Side;
 use larder_units::Bytes;
 
@@ -18,24 +20,21 @@ pub struct Space {
     memory: (usize, usize),
     rests: Mutex<Vec<(usize, usize)>>,
     pub flips: Mutex<Vec<Side>>,
-    /// How often `obtain` yields before and after, so that others come between.
-    pub yields: AtomicU32,
-    /// Called once inside `obtain`, for tests of interference.
-    pub between: Mutex<Option<Box<dyn FnMut() + Send>>>,
+    /// Called once inside the next `obtain`, before it obtains: a collection, say.
+    pub inside: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Space {
     pub fn new(bytes: usize) -> Self {
         let memory = larder_sys::memory::map_lazy(Bytes(bytes)).unwrap().as_ptr().expose_provenance();
         // SAFETY: a mapping of that size, unmapped when the space is dropped.
-        let space = unsafe { BumpSpace::new(memory, memory + bytes, false) };
+        let space = unsafe { BumpSpace::new(memory, memory + bytes, true) };
         Self {
             space,
             memory: (memory, bytes),
             rests: Mutex::new(Vec::new()),
             flips: Mutex::new(Vec::new()),
-            yields: AtomicU32::new(0),
-            between: Mutex::new(None),
+            inside: Mutex::new(None),
         }
     }
 
@@ -54,14 +53,6 @@ impl Space {
         self.rests.lock().unwrap().clear();
         // SAFETY: the caller's promise.
         unsafe { self.space.reset() };
-    }
-
-    fn meanwhile(&self) {
-        (0..self.yields.load(Ordering::Relaxed)).for_each(|_| thread::yield_now());
-        let hook = self.between.lock().unwrap().take();
-        if let Some(mut hook) = hook {
-            hook();
-        }
     }
 
     /// Checks that objects and rests lie in the used part without overlapping; returns the bytes of the holes between them.
@@ -93,10 +84,15 @@ impl Drop for Space {
 // SAFETY: it passes on what `BumpSpace` gives.
 unsafe impl ChunkSource for Space {
     fn obtain(&self, request: Request) -> Option<Chunk> {
-        self.meanwhile();
-        let chunk = self.space.obtain(request);
-        self.meanwhile();
-        chunk
+        let inside = self.inside.lock().unwrap().take();
+        if let Some(inside) = inside {
+            inside();
+        }
+        self.space.obtain(request)
+    }
+
+    fn prepare(&self, chunk: Chunk) {
+        self.space.prepare(chunk);
     }
 
     unsafe fn give_back(&self, rest: Chunk, why: Why) {
@@ -118,9 +114,25 @@ unsafe impl ChunkSource for Space {
     fn flipped(&self, to: Side) {
         self.flips.lock().unwrap().push(to);
     }
+
+    fn at(&self, point: Point) {
+        // Not in the hook itself.
+        let hook = HOOK.take();
+        if let Some(mut hook) = hook {
+            hook(point);
+            let replaced = HOOK.replace(Some(hook));
+            if replaced.is_some() {
+                HOOK.set(replaced);
+            }
+        }
+    }
 }
 
+type Hook = Box<dyn FnMut(Point)>;
+
 thread_local! {
+    /// What the calling thread does at the points that it passes.
+    static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
     /// How deep the thread defers stops.
     static DEFERS: Cell<u32> = const { Cell::new(0) };
     static PENDING: Cell<bool> = const { Cell::new(false) };
@@ -136,11 +148,25 @@ fn park() {
         return;
     }
     PARKED.fetch_add(1, Ordering::AcqRel);
-    while STOP.load(Ordering::Acquire) == stop {
+    wait_while(&STOP, stop);
+}
+
+/// Sleeps while the word is `value`; signals are taken meanwhile.
+fn wait_while(word: &AtomicU32, value: u32) {
+    while word.load(Ordering::Acquire) == value {
         // SAFETY: a futex of this process.
         unsafe {
-            libc::syscall(libc::SYS_futex, STOP.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, stop, 0);
+            libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, value, 0);
         }
+    }
+}
+
+/// Stores another value, and wakes all.
+fn end_wait(word: &AtomicU32, value: u32) {
+    word.store(value, Ordering::Release);
+    // SAFETY: as above.
+    unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX);
     }
 }
 
@@ -149,6 +175,30 @@ extern "C" fn stop_handler(_: i32) {
         PENDING.set(true);
     } else {
         park();
+    }
+}
+
+/// Sets what the calling thread does at each point from here on. The closure must outlive its use.
+pub fn at_points<'a>(hook: impl FnMut(Point) + 'a) -> impl Drop + 'a {
+    struct Unset<'a>(std::marker::PhantomData<&'a ()>);
+    impl Drop for Unset<'_> {
+        fn drop(&mut self) {
+            HOOK.set(None);
+        }
+    }
+    let hook: Box<dyn FnMut(Point) + 'a> = Box::new(hook);
+    // SAFETY: `Unset` takes it away before `'a` ends, on the same thread.
+    HOOK.set(Some(unsafe { std::mem::transmute::<Box<dyn FnMut(Point) + 'a>, Box<dyn FnMut(Point) + 'static>>(hook) }));
+    Unset(std::marker::PhantomData)
+}
+
+/// Puts the calling thread on one CPU.
+pub fn pin(cpu: usize) {
+    // SAFETY: a set on the stack.
+    unsafe {
+        let mut set: libc::cpu_set_t = core::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &set), 0);
     }
 }
 
@@ -174,6 +224,8 @@ pub struct Member {
     tid: AtomicI32,
     /// Objects of the present epoch. Written by the thread while it defers.
     pub objects: Mutex<Vec<(usize, usize)>>,
+    /// Functions of the set that was in use when the world was made.
+    functions: Vec<AllocationFunction<Space>>,
     pub allocated: AtomicU64,
 }
 
@@ -181,7 +233,7 @@ pub struct Member {
 pub struct World {
     pub buffers: Buffers<Space>,
     pub members: Vec<Member>,
-    over: AtomicBool,
+    over: AtomicU32,
 }
 
 impl World {
@@ -192,9 +244,11 @@ impl World {
             lab: Lab::new(),
             tid: AtomicI32::new(0),
             objects: Mutex::new(Vec::new()),
+            functions: (1..=SPECIALISED).filter_map(|words| AllocationFunction::new(&buffers, words)).collect(),
             allocated: AtomicU64::new(0),
         };
-        Self { buffers, members: (0..threads).map(|_| member()).collect(), over: AtomicBool::new(false) }
+        let members = (0..threads).map(|_| member()).collect();
+        Self { buffers, members, over: AtomicU32::new(0) }
     }
 
     pub fn space(&self) -> &Space {
@@ -205,11 +259,19 @@ impl World {
     /// before it had noted them) are holes.
     pub fn allocate(&self, me: &Member, bytes: usize) -> bool {
         let epoch = self.space().epoch();
+        // Every second object by a function that may be of the wrong set by now; its slow path is deferred as a whole.
+        let by_function = me.functions.get(bytes / 8 - 1).filter(|_| bytes.is_multiple_of(16));
         // SAFETY: set up; the sizes are multiples of 8; the slow path is deferred.
         let at = unsafe {
-            match self.buffers.take(&me.lab, bytes) {
-                0 => deferred(|| self.buffers.allocate_slow(&me.lab, bytes)),
-                at => at,
+            match by_function {
+                Some(function) => {
+                    // The function's slow path is within it, so all of it is deferred.
+                    deferred(|| function.allocate(&self.buffers, &me.lab))
+                }
+                None => match self.buffers.take(&me.lab, bytes) {
+                    0 => deferred(|| self.buffers.allocate_slow(&me.lab, bytes)),
+                    at => at,
+                },
             }
         };
         if at == 0 {
@@ -217,6 +279,10 @@ impl World {
         }
         deferred(|| {
             if self.space().epoch() == epoch {
+                assert!(
+                    words(at, bytes).iter().all(|word| word.load(Ordering::Relaxed) == 0),
+                    "an object is not cleared"
+                );
                 fill(at, bytes);
                 me.objects.lock().unwrap().push((at, at + bytes));
             }
@@ -240,20 +306,21 @@ impl World {
             thread::yield_now();
         }
         let result = f();
-        STOP.store(0, Ordering::Release);
-        // SAFETY: a futex of this process.
-        unsafe {
-            libc::syscall(libc::SYS_futex, STOP.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX);
-        }
+        end_wait(&STOP, 0);
         result
     }
 
     /// Retires all buffers, checks every byte, and begins a new epoch. The world is stopped, or this is the only thread.
     /// `most_holes` is what may be neither object nor rest.
     pub fn collect(&self, most_holes: usize) -> Retired {
+        self.collect_with(most_holes, None)
+    }
+
+    /// The same, with the host's number of allocating threads.
+    pub fn collect_with(&self, most_holes: usize, allocating_threads: Option<usize>) -> Retired {
+        let each = |each: &mut dyn FnMut(&Lab)| self.members.iter().for_each(|member| each(&member.lab));
         // SAFETY: the world is stopped.
-        let retired =
-            unsafe { self.buffers.retire_all(|each| self.members.iter().for_each(|member| each(&member.lab)), None) };
+        let retired = unsafe { self.buffers.retire_all(each, allocating_threads) };
         let objects: Vec<_> = self.members.iter().flat_map(|member| member.objects.lock().unwrap().clone()).collect();
         for &(start, end) in &objects {
             check(start, end - start);
@@ -268,23 +335,36 @@ impl World {
         retired
     }
 
-    /// Runs `threads` members, each with `objects` allocations of sizes that `size` gives, while this thread stops the world
+    /// Runs every member with `objects` allocations or more of sizes that `size` gives, while this thread stops the world
     /// `stops` times or more and collects.
     pub fn storm(&self, objects: u64, stops: usize, size: impl Fn(&mut u64) -> usize + Sync, largest: usize) {
+        self.storm_with(objects, stops, size, largest, None);
+    }
+
+    /// The same, with what stops are told about allocating threads.
+    pub fn storm_with(
+        &self,
+        objects: u64,
+        stops: usize,
+        size: impl Fn(&mut u64) -> usize + Sync,
+        largest: usize,
+        allocating_threads: Option<usize>,
+    ) {
         install();
         let _bomb = Bomb;
         // SAFETY: no handler; the process ends if a storm does not.
         unsafe { libc::alarm(100) };
         let left = AtomicUsize::new(self.members.len());
+        let made = AtomicUsize::new(0);
         thread::scope(|scope| {
             for (number, me) in self.members.iter().enumerate() {
-                let (size, left) = (&size, &left);
+                let (size, left, made) = (&size, &left, &made);
                 let body = move || {
                     me.tid.store(larder_sys::thread::tid(), Ordering::Release);
                     let _bomb = Bomb;
                     let mut random = (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
                     let mut done = 0;
-                    while done < objects {
+                    while done < objects || made.load(Ordering::Relaxed) < stops {
                         if self.allocate(me, size(&mut random)) {
                             done += 1;
                         } else {
@@ -293,23 +373,20 @@ impl World {
                     }
                     left.fetch_sub(1, Ordering::AcqRel);
                     // A stop may have counted this thread: it stays to answer.
-                    while !self.over.load(Ordering::Acquire) {
-                        thread::yield_now();
-                    }
+                    wait_while(&self.over, 0);
                     me.tid.store(0, Ordering::Release);
                 };
                 thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, body).unwrap();
             }
-            let mut made = 0;
             while left.load(Ordering::Acquire) != 0 {
-                let is_due = made < stops || self.space().left().0 < largest * 4;
+                let is_due = made.load(Ordering::Relaxed) < stops || self.space().left().0 < largest * 4;
                 if is_due && self.members.iter().all(|member| member.tid.load(Ordering::Acquire) != 0) {
-                    self.stopped(|| self.collect(self.members.len() * largest));
-                    made += 1;
+                    self.stopped(|| self.collect_with(self.members.len() * largest, allocating_threads));
+                    made.fetch_add(1, Ordering::Relaxed);
                 }
                 thread::yield_now();
             }
-            self.over.store(true, Ordering::Release);
+            end_wait(&self.over, 1);
         });
         self.collect(self.members.len() * largest);
     }

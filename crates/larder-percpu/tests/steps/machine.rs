@@ -16,8 +16,8 @@ use std::hash::{Hash, Hasher};
 use iced_x86::{
     ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, MemorySize, Mnemonic, OpKind, Register,
 };
-use larder_percpu::sequence::Descriptor;
 use larder_percpu::sequence::table::SEQUENCES;
+use larder_percpu::sequence::{Descriptor, Frame, inlined};
 
 /// Where the simulated memory begins; below are no addresses, above is what the program itself refers to.
 pub const MEMORY: u64 = 0x10_0000;
@@ -55,6 +55,35 @@ impl Code {
             code.entries.insert(entry.name, start);
             code.read(start);
         }
+        code
+    }
+
+    /// As [`Code::shipped`], with the copies for inlining in the place of the sequences that they are copies of.
+    pub fn inlined() -> Self {
+        unsafe extern "C" fn add(frame: &Frame, offset: usize, value: u64) -> u32 {
+            // SAFETY: the machine decodes these functions; nobody calls them.
+            unsafe { inlined::add(frame, offset, value) }
+        }
+        unsafe extern "C" fn list_pop(frame: &Frame, offset: usize) -> usize {
+            // SAFETY: as above.
+            unsafe { inlined::list_pop(frame, offset) }
+        }
+        unsafe extern "C" fn list_push(frame: &Frame, offset: usize, first: usize, last: usize) -> u32 {
+            // SAFETY: as above.
+            unsafe { inlined::list_push(frame, offset, first, last) }
+        }
+        let mut code = Self::shipped();
+        let before = code.ranges.len();
+        let copies = [
+            ("add", add as *const () as u64),
+            ("list_pop", list_pop as *const () as u64),
+            ("list_push", list_push as *const () as u64),
+        ];
+        for (name, start) in copies {
+            assert_ne!(code.entries.insert(name, start), Some(start));
+            code.read(start);
+        }
+        assert_eq!(code.ranges.len(), before + copies.len(), "each copy has a descriptor of its own");
         code
     }
 

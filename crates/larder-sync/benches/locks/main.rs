@@ -9,6 +9,7 @@
 //! inside the window only. "per CPU-s" divides by the processor time that the process got in the window.
 
 mod mutexes;
+mod others;
 mod window;
 
 use std::time::Duration;
@@ -47,6 +48,7 @@ fn main() {
     options.rounds = options.rounds.max(1);
     window::preamble(&options);
     mutexes::run(&options);
+    others::run(&options);
 }
 
 fn number(text: &str) -> f64 {

@@ -2,6 +2,7 @@
 
 use crate::atomic::{AtomicU32, Ordering};
 use crate::parker::Event;
+use crate::step;
 use core::fmt;
 use core::time::Duration;
 use lock_api::{MutexGuard, RawMutex};
@@ -75,17 +76,23 @@ impl Condvar {
         self.notify(u32::MAX);
     }
 
+    /// Called with the lock held: who takes it next and notifies finds this thread counted, and moves the count that it has
+    /// read.
     fn begin(&self) -> u32 {
         let seen = self.notified.current();
         // ORDER condvar.waiting: Relaxed, with the load in `notify`; the lock, which the caller holds and the notifier has
         // held since, orders it.
-        self.waiting.fetch_add(1, Ordering::Relaxed);
+        if step::kept("condvar: who waits is counted") {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+        }
         seen
     }
 
     fn end(&self) {
         // ORDER condvar.waiting: Relaxed; a count that is too high costs a wake.
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        if step::kept("condvar: who waits is counted") {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     fn notify(&self, n: u32) {

@@ -317,7 +317,7 @@ impl fmt::Debug for RawMutex {
 }
 
 // SAFETY: LOCKED is set by one thread at a time, and cleared or handed over by the one that holds the lock.
-#[cfg(feature = "std")]
+#[cfg(any(feature = "std", loom))]
 unsafe impl lock_api::RawMutex for RawMutex {
     #[cfg(not(loom))]
     #[allow(clippy::declare_interior_mutable_const, reason = "the interface asks for it")]

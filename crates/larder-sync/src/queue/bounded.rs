@@ -3,10 +3,10 @@
 use super::{patience, std};
 use crate::asymmetric;
 use crate::atomic::{AtomicUsize, Ordering};
+use crate::cell::UnsafeCell;
 use crate::event_count::EventCount;
 use crate::line::Line;
 use crate::step;
-use core::cell::UnsafeCell;
 use core::fmt;
 use core::mem::MaybeUninit;
 use std::boxed::Box;
@@ -107,7 +107,7 @@ impl<T> BoundedQueue<T> {
                 ) {
                     Ok(_) => {
                         // SAFETY: this thread has claimed the turn, so the value is its own.
-                        unsafe { (*slot.value.get()).write(value) };
+                        slot.value.with_mut(|place| unsafe { (*place).write(value) });
                         // ORDER queue.slot: Release, with the load in `try_take`.
                         slot.turn.store(ticket.wrapping_add(1), step::order("queue.slot: Release", Ordering::Release));
                         self.not_empty.notify(1);
@@ -146,7 +146,7 @@ impl<T> BoundedQueue<T> {
                     match self.takes.compare_exchange_weak(ticket, next, Ordering::Relaxed, Ordering::Relaxed) {
                         Ok(_) => {
                             // SAFETY: this thread has claimed the turn, and the slot is full.
-                            let value = unsafe { (*slot.value.get()).assume_init_read() };
+                            let value = slot.value.with_mut(|place| unsafe { (*place).assume_init_read() });
                             let free = ticket.wrapping_add(self.capacity());
                             // ORDER queue.slot: Release, with the load in `try_put`.
                             slot.turn.store(free, step::order("queue.slot: Release", Ordering::Release));
@@ -175,7 +175,7 @@ impl<T> BoundedQueue<T> {
     /// Puts a value; waits while the queue is full.
     pub fn put(&self, value: T) {
         let mut value = Some(value);
-        self.not_full.wait_for(patience(), || {
+        let attempt = || {
             let result = self.try_put(value.take()?);
             match result {
                 Ok(()) => Some(()),
@@ -184,12 +184,33 @@ impl<T> BoundedQueue<T> {
                     None
                 }
             }
-        });
+        };
+        self.not_full.wait_and_pass_on(patience(), attempt, || self.is_ready(&self.puts, 0));
     }
 
     /// Takes the next value; waits while the queue is empty.
     pub fn take(&self) -> T {
-        self.not_empty.wait_for(patience(), || self.try_take().ok())
+        let attempt = || self.try_take().ok();
+        self.not_empty.wait_and_pass_on(patience(), attempt, || self.is_ready(&self.takes, 1))
+    }
+
+    /// Whether the slot at a cursor is ready to be claimed: its turn is `ahead` of the ticket. A sleeper that was woken for it
+    /// may have found the slot before it unfinished, and sleeps again; whoever finishes that one wakes for that one only.
+    fn is_ready(&self, cursor: &AtomicUsize, ahead: usize) -> bool {
+        // ORDER queue.claim: Relaxed, here and below, as in `try_put`.
+        let mut ticket = cursor.load(Ordering::Relaxed);
+        loop {
+            // ORDER queue.slot: Acquire, with the stores of turns: a turn that is past brings the cursor's.
+            let turn = self.slots[ticket & self.mask].turn.load(Ordering::Acquire);
+            if turn == ticket.wrapping_add(ahead) {
+                return true;
+            }
+            let now = cursor.load(Ordering::Relaxed);
+            if now == ticket {
+                return false;
+            }
+            ticket = now;
+        }
     }
 }
 

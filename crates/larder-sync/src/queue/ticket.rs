@@ -3,10 +3,10 @@
 use super::{patience, std};
 use crate::asymmetric;
 use crate::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::cell::UnsafeCell;
 use crate::event_count::EventCount;
 use crate::line::Line;
 use crate::step;
-use core::cell::UnsafeCell;
 use core::fmt;
 use core::mem::MaybeUninit;
 use std::boxed::Box;
@@ -68,7 +68,7 @@ impl<T> TicketQueue<T> {
         let order = step::order("ticket.turn: Acquire", Ordering::Acquire);
         slot.changed.wait_for(patience(), || (slot.turn.load(order) == ticket).then_some(()));
         // SAFETY: this thread has the turn's put, and the take waits for `full`.
-        unsafe { (*slot.value.get()).write(value) };
+        slot.value.with_mut(|place| unsafe { (*place).write(value) });
         // ORDER ticket.mail: Release, with the load in `take`.
         slot.full.store(true, step::order("ticket.mail: Release", Ordering::Release));
         slot.changed.notify(u32::MAX);
@@ -85,7 +85,7 @@ impl<T> TicketQueue<T> {
         let mail = step::order("ticket.mail: Acquire", Ordering::Acquire);
         slot.changed.wait_for(patience(), || (slot.turn.load(turn) == ticket && slot.full.load(mail)).then_some(()));
         // SAFETY: this thread has the turn's take, and the value is there.
-        let value = unsafe { (*slot.value.get()).assume_init_read() };
+        let value = slot.value.with_mut(|place| unsafe { (*place).assume_init_read() });
         // ORDER ticket.mail: Relaxed; the store of the turn publishes it to the next put and take.
         slot.full.store(false, Ordering::Relaxed);
         // ORDER ticket.turn: Release, with the loads above and in `put`.
@@ -101,7 +101,7 @@ impl<T> Drop for TicketQueue<T> {
             // ORDER ticket.mail: Relaxed; nobody else has the queue.
             if slot.full.load(Ordering::Relaxed) {
                 // SAFETY: full, and nobody else has it.
-                unsafe { (*slot.value.get()).assume_init_drop() };
+                slot.value.with_mut(|place| unsafe { (*place).assume_init_drop() });
             }
         }
     }

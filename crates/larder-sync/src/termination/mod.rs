@@ -5,6 +5,9 @@ use crate::line::Line;
 use crate::parker::Event;
 use core::fmt;
 
+mod counted;
+pub use counted::Counted;
+
 /// The most markers that one round can have. A model has fewer, because loom keeps books on every atomic.
 pub const MAX_MARKERS: usize = if cfg!(loom) { 4 } else { 64 };
 

@@ -5,7 +5,9 @@ use crate::line::Line;
 use core::fmt;
 
 mod ring;
+mod watermark;
 use ring::Ring;
+pub use watermark::Watermark;
 
 /// One piece of work: two words, for instance an object and the part of it to scan.
 pub type Entry = [usize; 2];

@@ -76,7 +76,7 @@ pub(crate) mod tls {
 /// Signals, of which there is only one.
 pub(crate) mod signal {
     use larder_sync::signals;
-    pub(crate) use larder_sys::signal::{AlternateStack, Handler, SendError};
+    pub(crate) use larder_sys::signal::{AlternateStack, Handler, Handling, SendError};
 
     /// All signals or none.
     pub(crate) struct Mask(bool);
@@ -102,8 +102,20 @@ pub(crate) mod signal {
         Ok(())
     }
 
-    /// Does nothing: no thread of a model masks the signal for long.
-    pub(crate) fn unblock(_: i32) {}
+    /// Opens the signal; returns the mask of before.
+    pub(crate) fn unblock(_: i32) -> Mask {
+        Mask(signals::mask(false))
+    }
+
+    /// No client of a model handles signals.
+    pub(crate) fn handling(_: i32) -> Handling {
+        Handling { handler: crate::stop::on_signal as *const () as usize, has_context: true }
+    }
+
+    /// As above: every signal is a stop's.
+    pub(crate) unsafe fn was_sent_here(_: *const libc::siginfo_t) -> bool {
+        true
+    }
 
     /// Does nothing: a thread of a model has its handler from the beginning.
     pub(crate) unsafe fn install(_: i32, _: Handler, _: &Mask) -> bool {

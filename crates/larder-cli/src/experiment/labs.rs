@@ -1,0 +1,325 @@
+//! The experiments on allocation buffers: VEE'05 (Garthwaite, Dice, White) and HAB (Kirsch, Payer, Röck), on this machine.
+//!
+//! `larder-labs` measures on a bump region whose collections copy nothing, so these are the papers' questions about buffers, not their
+//! programs: the cost of an allocation, how much of a young generation buffers leave unused, and how often it is collected for it.
+
+use serde_json::Value;
+
+use super::html::{Chart, Series, shown};
+use super::labs_numbers::{self as paper, Foreign};
+use super::{Report, Size};
+use crate::exit::Failure;
+use crate::launch;
+use crate::libexec;
+
+const PROGRAM: &str = "larder-labs";
+
+/// What the program measured.
+fn measured(paper: &str, size: Size) -> Result<Value, Failure> {
+    let path = libexec::find(PROGRAM)?;
+    let mut command = std::process::Command::new(&path);
+    launch::forget_heap_variables(&mut command);
+    let (seconds, rounds) = size.of(("0.03", "1"), ("0.15", "3"), ("2", "7"));
+    command.args([paper, "--seconds", seconds, "--rounds", rounds]).stderr(std::process::Stdio::inherit());
+    if size == Size::Quick {
+        command.arg("--quick");
+    }
+    let output = command.output().map_err(|error| Failure::tool(format!("{}: {error}", path.display())))?;
+    if !output.status.success() {
+        return Err(Failure::tool(format!("{PROGRAM} {paper} failed ({}): see what it said above", output.status)));
+    }
+    serde_json::from_slice(&output.stdout)
+        .map_err(|error| Failure::tool(format!("{PROGRAM} {paper} printed no JSON: {error}")))
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or("-").to_owned()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(f64::NAN)
+}
+
+fn median(row: &Value, figure: &str) -> f64 {
+    number(&row[figure]["median"])
+}
+
+/// The row of this name.
+fn named<'v>(rows: &'v Value, name: &str) -> Option<&'v Value> {
+    list(rows).iter().find(|row| row["name"] == name)
+}
+
+fn strings(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+/// VEE'05: table 1, figure 9, table 2, figure 10.
+pub fn vee05(size: Size) -> Result<Report, Failure> {
+    let all = measured("vee05", size)?;
+    let mut report = Report::new("Per-processor allocation buffers (VEE'05) on this machine");
+    report.say(
+        "The paper's programs ran on eight 750 MHz processors in a Java system whose collections copy; here threads allocate and sleep \
+         as its programs do, on a bump region whose collections only take buffers back. Rates are by processor time, because the \
+         machine may be shared; medians.",
+    );
+    table_1(&mut report, &all["table_1"]);
+    figure_9(&mut report, &all["figure_9"]);
+    table_2(&mut report, &all["table_2"]);
+    figure_10(&mut report, &all["figure_10"]);
+    report.put("measured", all);
+    Ok(report)
+}
+
+fn table_1(report: &mut Report, measured: &Value) {
+    report.heading("Table 1: one thread, default sizes");
+    let mut rows: Vec<Vec<String>> = list(&measured["rows"])
+        .iter()
+        .map(|row| {
+            let cell = |figure| shown(median(row, figure));
+            vec![text(&row["name"]), cell("ns_per_object"), cell("cycles_per_object")]
+        })
+        .collect();
+    let cycles = |at: usize| shown(paper::TABLE_1[at].1 / paper::TABLE_1_OBJECTS);
+    for (at, (name, _)) in paper::TABLE_1.iter().enumerate() {
+        rows.push(vec![format!("*{name} (paper: the whole program, by its objects)"), "-".into(), cycles(at)]);
+    }
+    report.table(&strings(&["buffers of", "ns per object", "cycles per object"]), &rows);
+    report.say("The paper's difference is 13.9 cycles and 10.2 instructions per object.");
+}
+
+/// Charts have lines over a number; `rows` are the lines' names, and `figure` what is drawn.
+fn lines(points: &[Value], x: &str, names: &[&str], value: impl Fn(&Value) -> f64) -> Vec<Series> {
+    names
+        .iter()
+        .map(|&name| Series {
+            name: name.to_owned(),
+            points: points
+                .iter()
+                .filter_map(|point| Some((number(&point[x]), value(named(&point["rows"], name)?))))
+                .collect(),
+        })
+        .collect()
+}
+
+const ASSOCIATIONS: [&str; 4] = ["threads", "CPUs", "flip", "ids"];
+
+fn figure_9(report: &mut Report, measured: &Value) {
+    report.heading("Figure 9: threads that compute");
+    let points = list(&measured["points"]);
+    let chart = |title: &str, y: &str, value: &dyn Fn(&Value) -> f64| Chart {
+        title: title.to_owned(),
+        x: "threads".to_owned(),
+        y: y.to_owned(),
+        series: lines(points, "threads", &ASSOCIATIONS, value),
+        bars: Vec::new(),
+    };
+    report.chart(&chart("Allocation", "million objects per processor second", &|row| {
+        median(row, "objects_per_cpu_second") / 1e6
+    }));
+    report.chart(&chart("Unused in buffers at collections", "per cent of what they obtained", &|row| {
+        100.0 * median(row, "unused_part")
+    }));
+    let rows: Vec<Vec<String>> = points
+        .iter()
+        .map(|point| {
+            let mut row = vec![shown(number(&point["threads"]))];
+            for name in ASSOCIATIONS {
+                let found = named(&point["rows"], name).unwrap_or(&Value::Null);
+                row.push(shown(median(found, "objects_per_cpu_second") / 1e6));
+                row.push(format!("{:.2}", 100.0 * median(found, "unused_part")));
+            }
+            row
+        })
+        .collect();
+    let mut head = strings(&["threads"]);
+    for name in ASSOCIATIONS {
+        head.push(format!("{name}: M objects/s"));
+        head.push("% unused".to_owned());
+    }
+    report.table(&head, &rows);
+    report.say("The paper: with buffers of threads, 2 to 5 % of the heap are wasted from 16 threads on, and processors' do better from there.");
+}
+
+fn table_2(report: &mut Report, measured: &Value) {
+    for (room, theirs) in list(measured).iter().zip(&paper::TABLE_2) {
+        report.heading(&format!(
+            "Table 2: {} rooms, {} threads that sleep, buffers of 64 KiB, 4 MiB young",
+            room["rooms"], room["threads"]
+        ));
+        let head = strings(&["", "threads", "CPUs", "flip", "ids", "paper: threads", "CPUs", "flip"]);
+        let rows: Vec<Vec<String>> = paper::TABLE_2_ROWS
+            .iter()
+            .zip(theirs)
+            .map(|(&(name, counter, scale), theirs)| {
+                let mut row = vec![name.to_owned()];
+                for association in ASSOCIATIONS {
+                    let counters = named(&room["rows"], association).map_or(&Value::Null, |row| &row["counters"]);
+                    row.push(shown(number(&counters[counter]) * scale));
+                }
+                row.extend(theirs.iter().map(|&value| shown(value)));
+                row
+            })
+            .collect();
+        report.table(&head, &rows);
+        let per_gib = |name| named(&room["rows"], name).map_or(f64::NAN, |row| median(row, "collections_per_gib"));
+        let paper_ratio = theirs[0][0] / theirs[0][1];
+        report.say(&format!(
+            "Collections for the same allocation, threads against CPUs: {} times here, {} times in the paper. The counts above \
+             are those of one window, and depend on how much was done in it.",
+            shown(per_gib("threads") / per_gib("CPUs")),
+            shown(paper_ratio)
+        ));
+    }
+}
+
+fn figure_10(report: &mut Report, measured: &Value) {
+    report.heading("Figure 10: 200 to 1000 threads that sleep");
+    let points = list(&measured["points"]);
+    const POLICIES: [&str; 6] = ["default", "4 KiB", "16 KiB", "64 KiB", "128 KiB", "512 KiB"];
+    let mut sizes: Vec<u64> = points.iter().filter_map(|point| point["young_bytes"].as_u64()).collect();
+    sizes.dedup();
+    for young in sizes {
+        let of: Vec<Value> = points.iter().filter(|point| point["young_bytes"] == young).cloned().collect();
+        for by in ["threads", "CPUs"] {
+            for end in ["", ", shrinking"] {
+                let names: Vec<String> = POLICIES.iter().map(|policy| format!("{by}, {policy}{end}")).collect();
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                let note = if end.is_empty() { "" } else { ", buffers shrink near the end" };
+                report.chart(&Chart {
+                    title: format!("{} MiB, buffers of {by}{note}", young >> 20),
+                    x: "threads".to_owned(),
+                    y: "collections per GiB of objects".to_owned(),
+                    series: lines(&of, "threads", &names, |row| median(row, "collections_per_gib")),
+                    bars: Vec::new(),
+                });
+            }
+        }
+    }
+    report.say(
+        "Collections for the same allocation stand for the paper's rate of messages: it was decided by them. Where buffers shrink near the \
+         end, the size of buffers matters less, for threads as well: the study that the paper asks for.",
+    );
+}
+
+/// HAB: figures 2 and 3, tables I and II.
+pub fn hab(size: Size) -> Result<Report, Failure> {
+    let all = measured("hab", size)?;
+    let mut report = Report::new("Hierarchical allocation buffers (HAB) on this machine");
+    report.say(&format!(
+        "The paper ran a compiler with 80 threads on 40 cores in 4 packages; this machine has {} CPUs. Speed-ups are of \
+         objects per processor second, medians.",
+        all["cpus"]
+    ));
+    for (key, level, foreign) in [("packages", "PLAB", &paper::TABLE_I), ("cores", "CLAB", &paper::TABLE_II)] {
+        let points = list(&all[key]);
+        speedups(&mut report, points, level);
+        foreign_table(&mut report, points, level, foreign);
+    }
+    report.put("measured", all);
+    Ok(report)
+}
+
+/// The names of the contenders with an upper level.
+fn uppers(points: &[Value]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for row in points.iter().flat_map(|point| list(&point["rows"])) {
+        let name = text(&row["name"]);
+        if name != "alone" && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+fn speedups(report: &mut Report, points: &[Value], level: &str) {
+    let growing = points
+        .iter()
+        .find(|point| point["tlab"] == "growing")
+        .and_then(|point| named(&point["rows"], "alone"))
+        .map_or(f64::NAN, |row| median(row, "objects_per_cpu_second"));
+    let tlabs: Vec<String> = points.iter().map(|point| text(&point["tlab"])).collect();
+    for (figure, base) in
+        [("Figure 2", "threads' buffers of the same size alone"), ("Figure 3", "growing buffers alone")]
+    {
+        report.heading(&format!("{figure}: {level}s, against {base}"));
+        let mut head = strings(&["buffers of threads"]);
+        let names = uppers(points);
+        head.extend(names.iter().map(|name| format!("{level} {name}")));
+        let rows: Vec<Vec<String>> = points
+            .iter()
+            .zip(&tlabs)
+            .map(|(point, tlab)| {
+                let base = if figure == "Figure 3" {
+                    growing
+                } else {
+                    named(&point["rows"], "alone").map_or(f64::NAN, |row| median(row, "objects_per_cpu_second"))
+                };
+                let mut row = vec![tlab.clone()];
+                row.extend(names.iter().map(|name| {
+                    let rate =
+                        named(&point["rows"], name).map_or(f64::NAN, |row| median(row, "objects_per_cpu_second"));
+                    shown(rate / base)
+                }));
+                row
+            })
+            .collect();
+        report.table(&head, &rows);
+        report.chart(&Chart {
+            title: format!("{figure}, {level}s"),
+            x: format!("buffers of threads: {}", tlabs.join(", ")),
+            y: "speed-up".to_owned(),
+            series: names
+                .iter()
+                .filter(|name| !name.contains("sequence"))
+                .map(|name| Series {
+                    name: name.clone(),
+                    points: points
+                        .iter()
+                        .enumerate()
+                        .filter_map(|(at, point)| {
+                            let rate = median(named(&point["rows"], name)?, "objects_per_cpu_second");
+                            let alone = named(&point["rows"], "alone").map(|row| median(row, "objects_per_cpu_second"));
+                            let base = if figure == "Figure 3" { growing } else { alone? };
+                            Some((at as f64, rate / base))
+                        })
+                        .collect(),
+                })
+                .collect(),
+            bars: Vec::new(),
+        });
+    }
+}
+
+fn foreign_table(report: &mut Report, points: &[Value], level: &str, theirs: &Foreign) {
+    report.heading(&format!("Table {}: foreign allocations with {level}s, per cent", theirs.table));
+    let mut head = strings(&["buffers of threads"]);
+    let names = uppers(points);
+    head.extend(names.iter().map(|name| format!("{level} {name}")));
+    head.extend(theirs.columns.iter().map(|column| format!("paper: {column}")));
+    let rows: Vec<Vec<String>> = points
+        .iter()
+        .map(|point| {
+            let tlab = text(&point["tlab"]);
+            let mut row = vec![tlab.clone()];
+            row.extend(names.iter().map(|name| {
+                named(&point["rows"], name).map_or("-".to_owned(), |row| {
+                    format!("{:.2} + {:.2}", median(row, "migrated_percent"), median(row, "fallen_over_percent"))
+                })
+            }));
+            let paper = theirs.rows.iter().find(|(name, _)| *name == tlab).map_or(&[][..], |(_, values)| values);
+            row.extend((0..theirs.columns.len()).map(|at| {
+                paper.get(at).filter(|value| value.is_finite()).map_or("-".to_owned(), |value| format!("{value:.2}"))
+            }));
+            row
+        })
+        .collect();
+    report.table(&head, &rows);
+    report.say(
+        "By migration + by falling over to another buffer. By sequence nothing is foreign through migration; what falls over met a refill \
+         in progress.",
+    );
+}

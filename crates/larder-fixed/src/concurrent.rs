@@ -1,0 +1,1002 @@
+//! Concurrent cycles: marking beside the program (thesis, chapter 5).
+//!
+//! | phase | who acts | what happens |
+//! |---|---|---|
+//! | `IDLE` | | as without concurrent cycles |
+//! | `ASKED` | the marker thread | looks through blocks for empty ones; makes the heap's pages clean; stops the world shortly: the epochs of the cycle begin, stacks and registers are looked at |
+//! | `MARKING` | the marker thread | static data; marks; asks for written pages and scans them, again and again while it pays |
+//! | `READY` | | nothing is left but what was written lately; a thread that allocates comes to finish. The marker thread cleans now and then |
+//! | `FINISHING` | a thread of the program, as in a stop cycle | stops the world: written pages, all roots, what was put aside; the rest as in a stop cycle |
+//! | `ABANDONED` | | in a child of fork: the next cycle takes the marks back |
+//!
+//! **Why nothing live is lost.** Watching begins before the first object is marked. Take an object that is reachable when the
+//! world stands still in the end, and the last pointer on a way to it. If the word that holds it is a root, it is looked at
+//! then. If it lies in a marked object, that object was scanned after the word was written; or the page was written after
+//! the object was scanned, and is among the pages that the final stop scans, or was asked for since: then a round scanned it
+//! after that. The marker thread asks for pages, pushes what is on them, and marks, one after the other: no object is marked
+//! by somebody else between the question and the look. (Mutators give out marked cells: see [`crate::dirty`].)
+//!
+//! **Objects that are made meanwhile** are born marked: refills claim cells with the new epoch. What a buffer had before the
+//! cycle began is handed out unmarked and found by its roots (except for a snapshot, which takes it back first).
+//! [`set_born_unmarked`] has all objects so, as in the thesis:
+//! what dies young is found by the same cycle, and the final stop has more to mark. (Uncollectable ones are marked always: a
+//! marker that saw one freed could keep it for ever.)
+//!
+//! **What waits until the marking has ended**: blocks do not return to the pool (a word that the marker has just looked up
+//! must not lead to another class), so the census rests, and a large object that is freed explicitly goes when the cycle does.
+//! Mark procedures, and descriptors that are found through the object, wait for the final stop.
+//!
+//! **Help.** Between the budget and the point at which the cycle is overtaken, who allocates marks in proportion; see `drain`.
+//!
+//! **Clients see nothing of it but time.** Everything that a client is told or asked happens in the final stop, on a thread
+//! of the program that allocates or collects, in the order of a stop cycle: events, links, finalizers, toggle references.
+//! The marker thread runs no code of the client's.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use larder_blocks::block::State as BlockState;
+use larder_blocks::space::BLOCK_SHIFT;
+use larder_policy::concurrent::{self as policy, CleanFacts, StartFacts};
+use larder_sync::lock::Lock;
+use larder_sync::parker::Event as Bell;
+use larder_sys::signal::Mask;
+use larder_sys::vector::Vector;
+use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
+use larder_sys::{clock, loader, say};
+use larder_threads::{REGISTRY, defer, stop};
+use larder_trace::crew::{CREW, GUESTS};
+use larder_trace::marker::Tally;
+use larder_trace::public::Form;
+use larder_trace::{Entry, Interior, Marker};
+use larder_units::{Blocks, Bytes, Nanos, PAGE};
+
+use crate::barrier::{self, Algorithm};
+use crate::heap::{HEAP, next_epoch};
+use crate::view::View;
+use crate::{cycle, dirty, finalization, hooks, kind, large, lock, refill, roots};
+
+const IDLE: u32 = 0;
+const ASKED: u32 = 1;
+const MARKING: u32 = 2;
+const READY: u32 = 3;
+const FINISHING: u32 = 4;
+const ABANDONED: u32 = 5;
+
+/// See the module.
+///
+/// Sync: `concurrent.phase`. From `IDLE` anyone, by compare-and-swap; from `ASKED` to `MARKING` the marker thread with the
+/// cycle lock, to `IDLE` whoever has that lock; from `MARKING` the marker thread; from `READY` by compare-and-swap; from
+/// `FINISHING` the collector.
+static PHASE: AtomicU32 = AtomicU32::new(IDLE);
+/// Whether cycles are concurrent. Sync: a setting.
+static ON: AtomicBool = AtomicBool::new(false);
+/// How writes are noticed: the place of a [`Way`] in `WAYS`. Sync: a setting.
+static WANTED: AtomicU32 = AtomicU32::new(0);
+/// The marker thread exists. Sync: written under the lock that guards the creation of helpers.
+static EXISTS: AtomicBool = AtomicBool::new(false);
+/// The marker thread sleeps here. Sync: its own.
+static BELL: Bell = Bell::new();
+/// Happens when `MARKING` ends. Sync: its own.
+static MARKED: Bell = Bell::new();
+/// Somebody waits for the end of `MARKING`. Sync: a hint that the marker thread looks at; cleared when a cycle begins.
+static HURRY: AtomicBool = AtomicBool::new(false);
+/// Bytes allocated since the last cycle after which one is asked for. Sync: a statistic that decides when.
+static START_AFTER: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// See [`set_born_unmarked`]. Sync: a setting.
+static BORN_UNMARKED: AtomicBool = AtomicBool::new(false);
+/// Longest pause that is wanted, in nanoseconds. Sync: a setting.
+static GOAL_NS: AtomicU64 = AtomicU64::new(1_000_000);
+/// Bytes allocated while the last concurrent cycle ran; the largest number before the first. Sync: a statistic.
+static MEANWHILE: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Bytes that were live when it began. Sync: a statistic.
+static LIVE_BEFORE: AtomicUsize = AtomicUsize::new(0);
+/// Its marking was not left to end by itself. Sync: a statistic.
+static WAS_HURRIED: AtomicBool = AtomicBool::new(false);
+/// Cycles that ended in a stopped world because the program allocated faster than they marked. Sync: a statistic.
+static OVERTAKEN: AtomicU64 = AtomicU64::new(0);
+/// Cycles that marked beside the program. Sync: a statistic.
+static COMPLETED: AtomicU64 = AtomicU64::new(0);
+
+/// How long the marker thread waits for somebody to finish before it cleans once more.
+const CLEAN_AGAIN_NS: u64 = 10_000_000;
+/// ... and how often: a program that does not allocate need not pay for it.
+const CLEANS_WAITING: u32 = 20;
+/// Stack of the marker thread.
+const STACK: usize = 256 << 10;
+
+/// What belongs to a cycle under way.
+struct State {
+    watch: Option<Watch>,
+    /// How writes are noticed in this cycle.
+    way: Way,
+    /// Pages below this are watched; 0 when none are.
+    watched: usize,
+    /// See [`Marker::put_aside`].
+    aside: Vector<Entry>,
+    tally: Tally,
+    figures: Figures,
+    since_at_start: usize,
+}
+
+/// What is recorded about the part of a cycle that ran beside the program.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    /// When the cycle began, on the monotonic clock.
+    pub start: Nanos,
+    /// The short stop at its beginning.
+    pub start_pause: Nanos,
+    /// From there until only the final stop was left.
+    pub beside: Nanos,
+    /// Rounds of cleaning.
+    pub rounds: u32,
+    /// How often threads that allocated helped to mark.
+    pub helps: u32,
+    /// Pages scanned again beside the program, and in the final stop.
+    pub pages: [usize; 2],
+    /// The program allocated faster than the cycle marked, or somebody wanted the cycle to end: marking ended in the stop.
+    pub hurried: bool,
+}
+
+struct Guarded(UnsafeCell<State>);
+// SAFETY: used by the marker thread in `ASKED`, `MARKING` and `IDLE`, and by the collector in `FINISHING`; `PHASE` hands it over.
+unsafe impl Sync for Guarded {}
+
+static STATE: Guarded = Guarded(UnsafeCell::new(State {
+    watch: None,
+    way: WAYS[0],
+    watched: 0,
+    aside: Vector::new(),
+    tally: Tally { bytes: 0, objects: 0, stolen: 0 },
+    figures: Figures {
+        start: Nanos(0),
+        start_pause: Nanos(0),
+        beside: Nanos(0),
+        rounds: 0,
+        helps: 0,
+        pages: [0; 2],
+        hurried: false,
+    },
+    since_at_start: 0,
+}));
+
+fn phase() -> u32 {
+    // ORDER concurrent.phase: Acquire, with the stores of whoever had the state before.
+    PHASE.load(Ordering::Acquire)
+}
+
+fn enter(phase: u32) {
+    // ORDER concurrent.phase: Release, with the loads in `phase` and `change`.
+    PHASE.store(phase, Ordering::Release);
+}
+
+fn change(from: u32, to: u32) -> bool {
+    // ORDER concurrent.phase: both, for who had the state before and who gets it.
+    PHASE.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// How a cycle learns of the program's writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It watches pages.
+    Watch(Kind),
+    /// The client tells of each: see [`crate::barrier`].
+    Barrier(Algorithm),
+}
+
+/// Every way, by number.
+const WAYS: [Way; 5] = [
+    Way::Watch(Kind::Uffd),
+    Way::Watch(Kind::SoftDirty),
+    Way::Watch(Kind::Mprotect),
+    Way::Barrier(Algorithm::IncrementalUpdate),
+    Way::Barrier(Algorithm::Snapshot),
+];
+
+/// Turns concurrent cycles on, in the way that is named, or by the best kind of watching that the machine offers. The heap
+/// is initialised. On failure says why, and cycles stay as they are.
+///
+/// With `Way::Barrier` the client calls the barrier for each pointer that it stores into the heap from here on.
+pub fn turn_on(way: Option<Way>) -> Result<Way, Refused> {
+    let Some(way) = way.or_else(|| Kind::best().map(Way::Watch)) else { return Err(Refused::NoKind) };
+    match way {
+        Way::Watch(kind) if !kind.is_offered() => return Err(Refused::NotOffered(kind)),
+        Way::Barrier(_) if barrier::set_up().is_err() => return Err(Refused::NoMemory),
+        _ => {}
+    }
+    WANTED.store(WAYS.iter().position(|w| *w == way).unwrap_or(0) as u32, Ordering::Relaxed);
+    ON.store(true, Ordering::Relaxed);
+    cycle::renew_budget();
+    Ok(way)
+}
+
+/// The way that was chosen.
+fn wanted() -> Way {
+    WAYS[WANTED.load(Ordering::Relaxed) as usize]
+}
+
+/// Turns concurrent cycles off; one that is under way ends as it would have.
+pub fn turn_off() {
+    ON.store(false, Ordering::Relaxed);
+}
+
+/// Why cycles cannot be concurrent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The machine offers no way of watching writes that is right for every program.
+    NoKind,
+    /// Not the one that was named.
+    NotOffered(Kind),
+    /// There is no memory for the barrier's cards.
+    NoMemory,
+}
+
+/// Whether cycles are concurrent.
+#[inline(always)]
+pub fn is_on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
+/// Whether a cycle is marking beside the program, or waits to be finished.
+pub fn is_under_way() -> bool {
+    matches!(phase(), MARKING | READY | FINISHING)
+}
+
+/// Cycles that marked beside the program, and how many of them were overtaken.
+pub fn completed() -> [u64; 2] {
+    [COMPLETED.load(Ordering::Relaxed), OVERTAKEN.load(Ordering::Relaxed)]
+}
+
+/// Chooses whether objects are born unmarked while a cycle marks, as in the thesis. Before the first cycle.
+pub fn set_born_unmarked(on: bool) {
+    BORN_UNMARKED.store(on, Ordering::Relaxed);
+}
+
+/// Whether objects of a kind are born marked while a cycle marks.
+#[inline]
+pub(crate) fn is_born_marked(kind: usize) -> bool {
+    // A snapshot has nobody else who looks at them.
+    let may = BORN_UNMARKED.load(Ordering::Relaxed) && wanted() != Way::Barrier(Algorithm::Snapshot);
+    !may || kind::uncollectable(kind)
+}
+
+/// Chooses the longest pause that is wanted.
+pub fn set_pause_goal(goal: Nanos) {
+    GOAL_NS.store(goal.0.max(1), Ordering::Relaxed);
+}
+
+/// The longest pause that is wanted.
+pub fn pause_goal() -> Nanos {
+    Nanos(GOAL_NS.load(Ordering::Relaxed))
+}
+
+/// What a slow path of allocation does about concurrent cycles: begins one when it is time, and finishes one that waits.
+/// `coming`: bytes that are about to be allocated.
+#[inline]
+pub(crate) fn attend(coming: usize) {
+    if is_on() || phase() == READY {
+        attend_slow(coming);
+    }
+}
+
+#[cold]
+fn attend_slow(coming: usize) {
+    match phase() {
+        IDLE if HEAP.since.load(Ordering::Relaxed) + coming >= START_AFTER.load(Ordering::Relaxed) => ask(),
+        READY => _ = cycle::collect_due(),
+        MARKING if HEAP.since.load(Ordering::Relaxed) >= HELP_FROM.load(Ordering::Relaxed) => help(coming),
+        _ => {}
+    }
+}
+
+/// Who helps the marker thread, and what they bring back.
+struct Guests {
+    /// The marker thread marks, and takes what is brought back.
+    open: bool,
+    /// Who is inside, by number.
+    inside: [bool; GUESTS],
+    /// Entries that guests had not come to.
+    left: Vector<Entry>,
+    aside: Vector<Entry>,
+    tally: Tally,
+    overflowed: bool,
+    helps: u32,
+}
+
+struct GuardedGuests(UnsafeCell<Guests>);
+// SAFETY: used under `HELPING` only.
+unsafe impl Sync for GuardedGuests {}
+
+/// Guards the guests. Nothing is locked under it; who holds it defers stops, or is the marker thread.
+static HELPING: Lock = Lock::new();
+static GUESTS_STATE: GuardedGuests = GuardedGuests(UnsafeCell::new(Guests {
+    open: false,
+    inside: [false; GUESTS],
+    left: Vector::new(),
+    aside: Vector::new(),
+    tally: Tally { bytes: 0, objects: 0, stolen: 0 },
+    overflowed: false,
+    helps: 0,
+}));
+/// The barrier marked an object that nobody will scan by itself. Sync: anyone sets; read in the final stop.
+static HANDED_OVER_NESTED: AtomicBool = AtomicBool::new(false);
+/// Happens when a guest has left. Sync: its own.
+static LEFT: Bell = Bell::new();
+/// Bytes allocated since the last cycle from which on threads that allocate help. Sync: a statistic that decides when.
+static HELP_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Takes an object over that the barrier has marked, in a cycle. By a thread that defers stops; `nested` where it did so before,
+/// and may have interrupted its own use of the guests' lock.
+pub(crate) fn hand_over(bytes: usize, entry: Option<Entry>, nested: bool) {
+    if nested {
+        // It is found by a walk over everything that is marked.
+        HANDED_OVER_NESTED.store(true, Ordering::Relaxed);
+        return;
+    }
+    with_guests(|guests| {
+        guests.tally.bytes += bytes;
+        guests.tally.objects += 1;
+        guests.overflowed |= entry.is_some_and(|entry| guests.left.push(entry).is_err());
+    });
+}
+
+fn with_guests<R>(f: impl FnOnce(&mut Guests) -> R) -> R {
+    let _guard = HELPING.lock();
+    // SAFETY: the lock is held.
+    f(unsafe { &mut *GUESTS_STATE.0.get() })
+}
+
+/// Marks a part of what the marker thread has to do, on a thread that allocates: as much as its allocation asks for. The world
+/// does not stop meanwhile; what is left is brought back.
+fn help(coming: usize) {
+    /// What a refill takes, roughly.
+    const REFILL: usize = 16 << 10;
+    let _deferral = defer::enter();
+    let Some(number) = with_guests(|guests| {
+        let free = guests.inside.iter().position(|inside| !inside).filter(|_| guests.open)?;
+        guests.inside[free] = true;
+        guests.helps += 1;
+        Some(free)
+    }) else {
+        return;
+    };
+    let from = HELP_FROM.load(Ordering::Relaxed);
+    let quota = policy::help(
+        Bytes(coming.max(REFILL)),
+        Bytes(LIVE_BEFORE.load(Ordering::Relaxed)),
+        Bytes(HEAP.budget.load(Ordering::Relaxed).saturating_sub(from)),
+    );
+    let (old, new) = cycle::epochs();
+    let mut aside = Vector::new();
+    // SAFETY: the number is this thread's until it leaves, and the marker thread was created after `prepare_beside`.
+    let own = unsafe { CREW.guest(number) };
+    let mut marker = Marker::new(View::new(old, new), own);
+    marker.put_aside(&mut aside, BORN_UNMARKED.load(Ordering::Relaxed));
+    while marker.tally.bytes < quota.0 && !HURRY.load(Ordering::Relaxed) {
+        if !marker.steal_from(CREW.beside_list(), Form::Deque) {
+            break;
+        }
+        let mut batches = BATCHES;
+        marker.drain_until(
+            |_| {},
+            || {
+                batches -= 1;
+                batches == 0
+            },
+        );
+    }
+    let tally = marker.tally;
+    let mut lost = marker.take_overflow();
+    // SAFETY: as above; the marker is not used any more.
+    let own = unsafe { CREW.guest(number) };
+    with_guests(|guests| {
+        while let Some(entry) = own.stack.pop() {
+            lost |= guests.left.push(entry).is_err();
+        }
+        while let Some(entry) = aside.pop() {
+            lost |= guests.aside.push(entry).is_err();
+        }
+        guests.overflowed |= lost;
+        guests.tally.bytes += tally.bytes;
+        guests.tally.objects += tally.objects;
+        guests.inside[number] = false;
+    });
+    aside.clear();
+    LEFT.bump_and_wake(1);
+}
+
+/// Batches of entries that a guest scans before it looks whether that was enough.
+const BATCHES: u32 = 64;
+
+/// Begins a concurrent cycle, if one can begin here and now.
+pub fn ask() {
+    if !is_on() || phase() != IDLE || !cycle::may_collect() || cycle::is_disabled() {
+        return;
+    }
+    if !EXISTS.load(Ordering::Relaxed) && !create() {
+        say!("cannot create the marker thread: cycles are not concurrent any more");
+        turn_off();
+        return;
+    }
+    if change(IDLE, ASKED) {
+        // From here on the budget is where the program overtakes the cycle, and what it was is where it begins to help.
+        let budget = HEAP.budget.load(Ordering::Relaxed);
+        HELP_FROM.store(budget, Ordering::Relaxed);
+        HEAP.budget.store(policy::overtaken_at(Bytes(budget)).0, Ordering::Relaxed);
+        BELL.bump_and_wake(1);
+    }
+}
+
+/// Finishes a cycle that waits for it. Returns whether one still marks.
+pub fn finish_if_ready() -> bool {
+    if phase() == READY {
+        cycle::collect_due();
+    }
+    matches!(phase(), ASKED | MARKING)
+}
+
+/// In the stress mode, whose `tick` this is: begins a concurrent cycle, or lets one go on. False where the caller is to collect,
+/// which finishes one that is under way, at whatever point that is.
+pub(crate) fn takes_stress(tick: u64) -> bool {
+    match phase() {
+        IDLE if !tick.is_multiple_of(4) => {
+            ask();
+            phase() != IDLE
+        }
+        ASKED | MARKING => tick % 4 != 1,
+        _ => false,
+    }
+}
+
+/// Creates the marker thread, unless somebody has.
+fn create() -> bool {
+    cycle::prepared(|| EXISTS.load(Ordering::Relaxed) || (CREW.prepare_beside() && start_thread()))
+}
+
+fn start_thread() -> bool {
+    // SAFETY: attributes are initialised and destroyed here; the routine and its argument match.
+    let started = unsafe {
+        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
+        libc::pthread_attr_init(&mut attributes);
+        libc::pthread_attr_setstacksize(&mut attributes, STACK);
+        libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        let mut handle = core::mem::zeroed();
+        let r = libc::pthread_create(&mut handle, &attributes, marker_main, core::ptr::null_mut());
+        libc::pthread_attr_destroy(&mut attributes);
+        r == 0
+    };
+    EXISTS.store(started, Ordering::Relaxed);
+    started
+}
+
+/// Ends marking beside the program, if that is under way: the marker thread leaves what is left to the stop. Waits, as a
+/// blocked thread, until it has. The caller holds no lock.
+pub(crate) fn hurry() {
+    unsafe extern "C" fn wait(seen: *mut c_void) -> *mut c_void {
+        MARKED.wait(seen.addr() as u32);
+        core::ptr::null_mut()
+    }
+    loop {
+        let seen = MARKED.current();
+        if phase() != MARKING {
+            return;
+        }
+        HURRY.store(true, Ordering::Relaxed);
+        cycle::wait_blocked(wait, seen);
+    }
+}
+
+/// What a collector finds that has the cycle lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// No cycle is under way, and none will begin before the lock is given back.
+    Nothing,
+    /// A cycle that the caller has to finish.
+    Claimed,
+    /// The marker thread is at work.
+    Marking,
+    /// In a child of fork: the caller must take marks back.
+    Abandoned,
+}
+
+/// Takes the cycle under way over. The caller holds the cycle lock.
+pub(crate) fn claim() -> Found {
+    loop {
+        match phase() {
+            READY if change(READY, FINISHING) => return Found::Claimed,
+            MARKING => return Found::Marking,
+            ABANDONED => return Found::Abandoned,
+            IDLE => return Found::Nothing,
+            // It was due before it could begin.
+            ASKED if change(ASKED, IDLE) => {
+                count_overtaken();
+                return Found::Nothing;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether a cycle waits to be finished.
+pub(crate) fn is_ready() -> bool {
+    phase() == READY
+}
+
+/// Pushes what is left to be done in the final stop: what the marker thread had not come to, pages written lately, and what
+/// was put aside. World stopped; the caller has claimed the cycle.
+pub(crate) fn push_rest(marker: &mut Marker<'_, View>) {
+    // SAFETY: the caller's claim.
+    let state = unsafe { &mut *STATE.0.get() };
+    // SAFETY: the marker thread does not mark between `READY` and the next `ASKED`.
+    let left = unsafe { CREW.beside() };
+    while let Some(entry) = left.stack.pop() {
+        marker.push(entry);
+    }
+    if left.stack.take_overflow() {
+        marker.note_overflow();
+    }
+    let (_, new) = cycle::epochs();
+    let State { watch, way, watched, aside, figures, .. } = state;
+    let (handed, lost) = with_guests(|guests| {
+        while let Some(entry) = guests.left.pop() {
+            marker.push(entry);
+        }
+        (core::mem::take(&mut guests.tally), core::mem::take(&mut guests.overflowed))
+    });
+    marker.tally.bytes += handed.bytes;
+    marker.tally.objects += handed.objects;
+    if lost | HANDED_OVER_NESTED.swap(false, Ordering::Relaxed) {
+        marker.note_overflow();
+    }
+    match fetch(watch, *way, watched, false, |low, high| dirty::push(marker, new, low, high)) {
+        Ok(pages) => figures.pages[1] += pages,
+        // Nothing is known: everything that is marked is scanned again.
+        Err(_) => marker.note_overflow(),
+    }
+    let view = marker.heap();
+    while let Some(entry) = aside.pop() {
+        let at = entry.start.addr();
+        // It may have been freed meanwhile, and what lies there now is scanned as what it is.
+        if view.is_marked(at) == Some(true)
+            && let Some(entry) = view.entry_of(at)
+        {
+            marker.push(entry);
+        }
+    }
+    aside.clear();
+}
+
+/// What the marker thread marked, and what was born marked. World stopped; the caller has claimed the cycle, and `waste` bytes were
+/// taken back from buffers.
+pub(crate) fn found_live(waste: Bytes) -> Tally {
+    // SAFETY: the caller's claim.
+    let state = unsafe { &*STATE.0.get() };
+    let made = HEAP.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start + waste.0);
+    let born = if BORN_UNMARKED.load(Ordering::Relaxed) { 0 } else { made };
+    Tally { bytes: state.tally.bytes + born, ..state.tally }
+}
+
+/// The cycle is over, completed or given up. World stopped; the caller has claimed it.
+pub(crate) fn finished(completed: bool) -> Figures {
+    // SAFETY: the caller's claim.
+    let state = unsafe { &mut *STATE.0.get() };
+    let meanwhile = HEAP.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start);
+    MEANWHILE.store(meanwhile, Ordering::Relaxed);
+    barrier::activate(None);
+    WAS_HURRIED.store(state.figures.hurried, Ordering::Relaxed);
+    let figures = state.figures;
+    if completed {
+        COMPLETED.fetch_add(1, Ordering::Relaxed);
+    }
+    enter(IDLE);
+    figures
+}
+
+/// The world runs again after [`finished`]: the marker thread may end the watch.
+pub(crate) fn resumed() {
+    BELL.bump_and_wake(1);
+}
+
+/// Counts a cycle that was overtaken.
+pub(crate) fn count_overtaken() {
+    OVERTAKEN.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Decides when the next cycle begins. With the budget, by the collector or whoever changes a setting.
+pub(crate) fn plan(budget: Bytes) {
+    if !is_on() {
+        return START_AFTER.store(usize::MAX, Ordering::Relaxed);
+    }
+    let meanwhile = MEANWHILE.load(Ordering::Relaxed);
+    let start = policy::start_after(StartFacts {
+        budget,
+        allocated_meanwhile: (meanwhile != usize::MAX).then_some(Bytes(meanwhile)),
+        live: [&LIVE_BEFORE, &HEAP.live].map(|live| Bytes(live.load(Ordering::Relaxed))),
+        overtaken: WAS_HURRIED.load(Ordering::Relaxed),
+    });
+    START_AFTER.store(start.0, Ordering::Relaxed);
+}
+
+extern "C" fn marker_main(_: *mut c_void) -> *mut c_void {
+    Mask::all_but_faults().set();
+    // SAFETY: the name is a C string of fewer than 16 bytes.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"larder-conc".as_ptr()) };
+    let mut cleans = 0;
+    loop {
+        let seen = BELL.current();
+        match phase() {
+            ASKED => {
+                cleans = 0;
+                begin();
+            }
+            IDLE => end_watch(),
+            _ => {}
+        }
+        if phase() == MARKING {
+            mark();
+        }
+        if phase() != READY || cleans == CLEANS_WAITING {
+            BELL.wait(seen);
+        } else if !BELL.wait_timeout(seen, CLEAN_AGAIN_NS) && change(READY, MARKING) {
+            cleans += 1;
+            clean();
+            ready();
+        }
+    }
+}
+
+/// The state. For the marker thread, in the phases that `Guarded` names.
+fn own_state<'a>() -> &'a mut State {
+    // SAFETY: see `Guarded`; each caller keeps it for one step.
+    unsafe { &mut *STATE.0.get() }
+}
+
+fn end_watch() {
+    let state = own_state();
+    if let Some(watch) = &mut state.watch
+        && state.watched != 0
+    {
+        watch.end(HEAP.space.base(), state.watched);
+        state.watched = 0;
+    }
+}
+
+/// Pages beside one that is being written which lie in free blocks: they will be written next (thesis 5.2.1). Called in a
+/// signal handler.
+fn neighbours(page: usize) -> (usize, usize) {
+    /// Most that are taken on each side: a free run may be long, and every page of it would be scanned.
+    const MOST: usize = 16;
+    let space = &HEAP.space;
+    let is_free = |at: usize| {
+        let offset = at.wrapping_sub(space.base());
+        offset < space.span() && {
+            // SAFETY: below the frontier.
+            let block = unsafe { space.block(offset >> BLOCK_SHIFT) };
+            matches!(block.state(), BlockState::Free | BlockState::Untouched | BlockState::Owned)
+        }
+    };
+    let (mut low, mut high) = (page, page + PAGE.0);
+    while high - page <= MOST * PAGE.0 && is_free(high) {
+        high += PAGE.0;
+    }
+    while page - low < MOST * PAGE.0 && is_free(low.wrapping_sub(1)) {
+        low -= PAGE.0;
+    }
+    (low, high)
+}
+
+/// Makes every page of the heap clean.
+fn watch_all() -> Result<(), WatchError> {
+    end_watch();
+    let state = own_state();
+    let (low, high) = (HEAP.space.base(), HEAP.space.base() + HEAP.space.span());
+    state.way = wanted();
+    let Way::Watch(kind) = state.way else {
+        state.watch = None;
+        barrier::forget();
+        return Ok(());
+    };
+    if state.watch.as_ref().is_none_or(|watch| watch.kind() != kind) {
+        state.watch = None;
+        set_neighbours(neighbours);
+        state.watch = Some(Watch::attach(kind, low, low + HEAP.space.reserved().to_bytes().0)?);
+    }
+    state.watched = high;
+    match &mut state.watch {
+        Some(watch) => watch.begin(low, high),
+        None => Ok(()),
+    }
+}
+
+/// Calls `f` for every run of pages written since it was asked for the last time. Returns how many pages they were.
+fn fetch(
+    watch: &mut Option<Watch>,
+    way: Way,
+    watched: &mut usize,
+    clean: bool,
+    mut f: impl FnMut(usize, usize),
+) -> Result<usize, WatchError> {
+    if let Way::Barrier(_) = way {
+        return Ok(barrier::fetch(clean, f).div_ceil(PAGE.0));
+    }
+    let (low, high) = (HEAP.space.base(), HEAP.space.base() + HEAP.space.span());
+    *watched = high.max(*watched);
+    match watch {
+        Some(watch) => watch.fetch(low, high, clean, &mut f),
+        None => Ok(0),
+    }
+}
+
+/// From `ASKED` to `MARKING`, or back to `IDLE`.
+fn begin() {
+    // What the last cycle found dead is found now: while this one marks, no block becomes free.
+    while phase() == ASKED && cycle::census(Blocks(usize::MAX / 2)) {}
+    // A fork waits until the rest is over: its child must find no lock held by a thread that it does not have, and a watch
+    // that is whole.
+    let _inside = cycle::pass_gate();
+    if cycle::is_disabled() {
+        give_way();
+        return;
+    }
+    if let Err(e) = watch_all() {
+        say!("cannot watch writes ({}: errno {}): cycles are not concurrent any more", e.call, e.errno);
+        turn_off();
+        give_way();
+        return;
+    }
+    HURRY.store(false, Ordering::Relaxed);
+    loader::with_objects_held(|| {
+        let started = cycle::with_cycle_lock(|| {
+            if phase() != ASKED {
+                // A stop cycle came first.
+                return false;
+            }
+            start_in_stopped_world();
+            enter(MARKING);
+            true
+        });
+        if started {
+            // The world runs on; the loader's list and the lock keep what is looked at where it is.
+            with_marker(|marker| {
+                lock::with(|| {
+                    // SAFETY: data of loaded objects and registered ranges, which stay while the two are held.
+                    roots::for_each_range_of_cycle(|low, high| unsafe {
+                        marker.scan_now(low, high, Interior::AsConfigured);
+                    });
+                });
+            });
+        }
+    });
+}
+
+/// From `ASKED` to `IDLE`: there will be no cycle.
+fn give_way() {
+    if change(ASKED, IDLE) {
+        cycle::renew_budget();
+    }
+}
+
+/// The short stop at the beginning.
+fn start_in_stopped_world() {
+    lock::acquire();
+    let begun = clock::now();
+    let registry = REGISTRY.lock_to_stop();
+    registry.stop_world();
+    refill::lock_all();
+    large::LOCK.lock_raw();
+    let state = own_state();
+    if state.way == Way::Barrier(Algorithm::Snapshot) {
+        // What is not handed out yet must be born marked: nobody else looks at it.
+        // SAFETY: the world is stopped, and the locks are held.
+        unsafe { refill::retire_in_stopped_world() };
+    }
+    let old = HEAP.epoch();
+    let new = next_epoch(old);
+    cycle::begin_epochs(old, new);
+    state.tally = Tally::default();
+    state.figures = Figures { start: begun, ..Figures::default() };
+    state.since_at_start = HEAP.since.load(Ordering::Relaxed);
+    LIVE_BEFORE.store(HEAP.live.load(Ordering::Relaxed), Ordering::Relaxed);
+    let way = state.way;
+    with_marker(|marker| {
+        if let Way::Barrier(algorithm) = way {
+            barrier::activate(Some(algorithm));
+            if algorithm == Algorithm::Snapshot {
+                // The snapshot has all roots.
+                // SAFETY: the loader's list and the allocation lock are held, and the world stands still.
+                roots::for_each_range_of_cycle(|low, high| unsafe {
+                    marker.scan_now(low, high, Interior::AsConfigured);
+                });
+            }
+        }
+        // The last stop looks at the stacks in any case.
+        // SAFETY: the client set it to be called so.
+        if hooks::PLACES_STACKS.get().is_none_or(|places| unsafe { places() } == 0) {
+            cycle::for_each_stack(|low, high| {
+                // SAFETY: a stopped thread's stack.
+                unsafe { marker.scan_now(low, high, Interior::Always) };
+            });
+        }
+        cycle::for_each_thread(|t| t.roots().into_iter().for_each(|word| marker.word(word, Interior::Always)));
+        // SAFETY: the loader's list and the registry's lock are held, and the threads stand still.
+        roots::for_each_thread_local(|low, high| unsafe { marker.scan_now(low, high, Interior::AsConfigured) });
+        // SAFETY: the world is stopped and the locks of the classes and of the large objects are held.
+        unsafe { cycle::push_uncollectable(marker) };
+        finalization::push_roots(|word| marker.word(word, Interior::Always));
+    });
+    // SAFETY: taken above.
+    unsafe {
+        large::LOCK.unlock_raw();
+        refill::unlock_all();
+    }
+    registry.resume_world();
+    drop(registry);
+    // SAFETY: taken above.
+    unsafe { lock::release() };
+    own_state().figures.start_pause = clock::now().since(begun);
+    cycle::count_pause(own_state().figures.start_pause);
+    stop::wake_resumed(cycle::usable_cpus());
+}
+
+/// Runs `f` with a marker that goes on where the last one was. Its queue is empty afterwards.
+fn with_marker_of<R>(aside: &mut Vector<Entry>, tally: &mut Tally, f: impl FnOnce(&mut Marker<'_, View>) -> R) -> R {
+    let (old, new) = cycle::epochs();
+    // SAFETY: the marker thread, one at a time; the thread was created after `prepare_beside`.
+    let mut marker = Marker::new(View::new(old, new), unsafe { CREW.beside() });
+    marker.put_aside(aside, BORN_UNMARKED.load(Ordering::Relaxed));
+    let result = f(&mut marker);
+    marker.flush();
+    tally.bytes += marker.tally.bytes;
+    tally.objects += marker.tally.objects;
+    result
+}
+
+/// As [`with_marker_of`], with the state's own.
+fn with_marker<R>(f: impl FnOnce(&mut Marker<'_, View>) -> R) -> R {
+    let State { aside, tally, .. } = own_state();
+    with_marker_of(aside, tally, f)
+}
+
+/// Marks until nothing is left or somebody hurries, and lets guests help meanwhile. Returns whether nothing is left.
+///
+/// | step | marker thread | guest |
+/// |---|---|---|
+/// | 1 | opens (under the lock) | enters, if it is open (under the lock) |
+/// | 2 | marks; shares its oldest entries | steals, and marks until it has done its part |
+/// | 3 | has nothing left: takes what was brought back | brings back what is left, and leaves (under the lock) |
+/// | 4 | nothing was brought, and nobody is inside: closes (under the lock) | |
+///
+/// An entry is always with the marker thread, in its list, with somebody inside, or among what was brought back; so when
+/// step 4 finds none of these under the lock, there is none.
+fn drain() -> bool {
+    with_guests(|guests| guests.open = true);
+    let list = CREW.beside_list();
+    let State { aside, tally, figures, .. } = own_state();
+    with_marker_of(aside, tally, |marker| {
+        marker.set_public(Some((list, Form::Deque)));
+        loop {
+            marker.drain_until(|_| {}, || HURRY.load(Ordering::Relaxed));
+            let hurries = HURRY.load(Ordering::Relaxed);
+            // Whoever hurries wants all of it on the private stack.
+            // SAFETY: the list is the marker thread's.
+            while unsafe { marker.take_back(list, Form::Deque) } && hurries {}
+            let seen = LEFT.current();
+            let (alone, finished) = with_guests(|guests| {
+                while let Some(entry) = guests.left.pop() {
+                    marker.push(entry);
+                }
+                let alone = guests.inside == [false; GUESTS];
+                let finished = hurries || marker.is_idle();
+                // Nobody enters any more once there is no time, or nothing to be done that is not inside.
+                guests.open &= !(hurries || (alone && finished));
+                (alone, finished)
+            });
+            match (finished, alone) {
+                (true, true) => break,
+                (true, false) => LEFT.wait(seen),
+                (false, _) => {}
+            }
+        }
+        marker.set_public(None);
+    });
+    with_guests(|guests| {
+        while let Some(entry) = guests.aside.pop() {
+            guests.overflowed |= aside.push(entry).is_err();
+        }
+        tally.bytes += core::mem::take(&mut guests.tally.bytes);
+        tally.objects += core::mem::take(&mut guests.tally.objects);
+        figures.helps += core::mem::take(&mut guests.helps);
+        if core::mem::take(&mut guests.overflowed) {
+            // SAFETY: the marker thread, whose marker is gone.
+            unsafe { CREW.beside() }.stack.note_overflow();
+        }
+    });
+    // SAFETY: as above.
+    unsafe { CREW.beside() }.stack.is_empty()
+}
+
+/// From `MARKING` to `READY`.
+fn mark() {
+    let mut found_before = None;
+    let mut again = drain();
+    let mut rounds = 0;
+    while again {
+        let begun = clock::now();
+        let Some(found) = clean() else { break };
+        rounds += 1;
+        let took = clock::now().since(begun);
+        again = policy::cleans_again(CleanFacts { found, found_before, rounds, took, goal: pause_goal() });
+        found_before = Some(found);
+    }
+    ready();
+}
+
+/// One round: asks for written pages, scans what is on them, and marks. Returns how many pages they were; `None` where
+/// that is not possible, or somebody hurries.
+fn clean() -> Option<usize> {
+    let State { watch, way, watched, aside, tally, figures, .. } = own_state();
+    if watch.as_ref().is_some_and(|watch| !watch.cleans_while_running()) || HURRY.load(Ordering::Relaxed) {
+        return None;
+    }
+    let (_, new) = cycle::epochs();
+    let found = with_marker_of(aside, tally, |marker| {
+        let found = fetch(watch, *way, watched, true, |low, high| dirty::push(marker, new, low, high));
+        if found.is_err() {
+            // Pages may be clean that nobody has scanned: everything that is marked is scanned again in the stop.
+            marker.note_overflow();
+        }
+        found.ok()
+    })?;
+    figures.rounds += 1;
+    figures.pages[0] += found;
+    drain().then_some(found)
+}
+
+/// From `MARKING`: what is left is the final stop's.
+fn ready() {
+    let State { figures, .. } = own_state();
+    figures.hurried |= HURRY.load(Ordering::Relaxed);
+    figures.beside = clock::now().since(figures.start);
+    enter(READY);
+    MARKED.bump_and_wake_all();
+}
+
+/// In a child of fork: there is no marker thread, and the parent's watch is not this process's. Marks of a cycle under way are
+/// taken back by the next one.
+///
+/// # Safety
+/// The calling thread is the only one of the process.
+pub(crate) unsafe fn after_fork_in_child() {
+    EXISTS.store(false, Ordering::Relaxed);
+    let state = own_state();
+    if let Way::Watch(kind) = state.way
+        && state.watched != 0
+    {
+        Watch::undo_in_child(kind, HEAP.space.base(), HEAP.space.base() + HEAP.space.span());
+    }
+    // The parent's thread may have been changing them: they are forgotten, not dropped.
+    // SAFETY: a static of plain fields; the child has no other reference.
+    unsafe {
+        core::ptr::write(&raw mut state.watch, None);
+        core::ptr::write(&raw mut state.aside, Vector::new());
+        state.watched = 0;
+        BELL.reset_after_fork();
+        MARKED.reset_after_fork();
+        LEFT.reset_after_fork();
+        HELPING.reset_after_fork();
+        let guests = &mut *GUESTS_STATE.0.get();
+        (guests.open, guests.inside) = (false, [false; GUESTS]);
+        barrier::activate(None);
+        core::ptr::write(&raw mut guests.left, Vector::new());
+        core::ptr::write(&raw mut guests.aside, Vector::new());
+        CREW.beside().stack.clear();
+        (0..GUESTS).for_each(|number| CREW.guest(number).stack.clear());
+    }
+    enter(if matches!(phase(), IDLE | ASKED) { IDLE } else { ABANDONED });
+}
+
+/// The marks of an abandoned cycle were taken back. World stopped; by the collector.
+pub(crate) fn forgotten() {
+    enter(IDLE);
+}

@@ -1,0 +1,89 @@
+//! From pages that were written to what must be scanned again.
+//!
+//! The rule of incremental update: a marked object on a written page may refer to an object that nobody has seen, so what
+//! it has on that page is scanned again. An object that is not marked is not: whoever marks it later scans it later. A cell
+//! that was handed out during the cycle is born marked, and its page was written by whoever filled it.
+//!
+//! While a cycle marks beside the program no block gets another class or kind, so a record that says `Small` or `Large`
+//! can be read at leisure; one that is published meanwhile is seen by the next look, since whoever uses it writes to it.
+
+use core::sync::atomic::Ordering;
+
+use larder_blocks::block::{Block, State};
+use larder_blocks::space::BLOCK_SHIFT;
+use larder_trace::descriptor::{BITMAP, LENGTH, TAG};
+use larder_trace::{Entry, Interior, Marker};
+use larder_units::BLOCK;
+
+use crate::heap::HEAP;
+use crate::view::View;
+
+/// Pushes what marked objects have in `[low, high)`, which lies below the frontier and is a whole number of pages.
+pub(crate) fn push(marker: &mut Marker<'_, View>, new: u8, low: usize, high: usize) {
+    let mut at = low;
+    while at < high {
+        let index = (at - HEAP.space.base()) >> BLOCK_SHIFT;
+        // SAFETY: below the frontier.
+        let mut b = unsafe { HEAP.space.block(index) };
+        let mut first = index;
+        if b.state() == State::Tail {
+            first = b.head.get() as usize;
+            // SAFETY: a tail's head is a block of the table.
+            b = unsafe { HEAP.space.block(first) };
+        }
+        let start = HEAP.space.address_of(first);
+        // Of a run that is not published yet, this block alone.
+        let mut end = HEAP.space.address_of(index + 1);
+        if matches!(b.state(), State::Small | State::Large) {
+            end = end.max(start + b.blocks.get() as usize * BLOCK.0);
+        }
+        let end = end.min(high);
+        match b.state() {
+            State::Small if b.descriptor.get() != 0 => push_cells(marker, new, b, start, at, end),
+            // SAFETY: the object's mark byte.
+            State::Large if b.descriptor.get() != 0 && unsafe { b.mark(0) }.load(Ordering::Relaxed) == new => {
+                push_object(marker, start, b.descriptor.get(), at, end);
+            }
+            _ => {}
+        }
+        at = end;
+    }
+}
+
+/// What the marked cells of a block have in `[low, high)`.
+fn push_cells(marker: &mut Marker<'_, View>, new: u8, b: &'static Block, start: usize, low: usize, high: usize) {
+    let size = b.cell.get() as usize;
+    let descriptor = b.descriptor.get();
+    // Objects that are scanned as a whole are taken together as long as they follow one another.
+    let plain = descriptor & TAG == LENGTH && descriptor == size;
+    let mut run = (low, low);
+    let cells = (low - start) / size..((high - start).div_ceil(size)).min(b.cells.get() as usize);
+    for cell in cells {
+        // SAFETY: a cell of the block.
+        if unsafe { b.mark(cell) }.load(Ordering::Relaxed) != new {
+            continue;
+        }
+        let base = start + cell * size;
+        if !plain {
+            push_object(marker, base, descriptor, low, high);
+            continue;
+        }
+        let (from, to) = (base.max(low), (base + size).min(high));
+        if run.1 != from {
+            marker.push_range(run.0, run.1, Interior::AsConfigured);
+            run.0 = from;
+        }
+        run.1 = to;
+    }
+    marker.push_range(run.0, run.1, Interior::AsConfigured);
+}
+
+/// What one object has in `[low, high)`; all of it where its parts cannot be told apart.
+fn push_object(marker: &mut Marker<'_, View>, base: usize, descriptor: usize, low: usize, high: usize) {
+    match descriptor & TAG {
+        LENGTH => marker.push_range(base.max(low), (base + (descriptor & !7)).min(high), Interior::AsConfigured),
+        BITMAP => marker.push(Entry::at(base, descriptor)),
+        // A cell that was just claimed may still hold what an object of another kind has left there.
+        _ => marker.push_unless_beside(Entry::at(base, descriptor)),
+    }
+}

@@ -1,0 +1,44 @@
+//! The control group's limit of memory, looked at again while the program runs: after each cycle, and while the heap grows.
+//!
+//! Other processes of the group take memory too, and limits are changed from outside, so neither number is kept for long. What
+//! follows from them is [`larder_policy::group`]'s.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use larder_policy::group::{GroupFacts, bounded};
+use larder_sys::{clock, group};
+use larder_units::{Bytes, Nanos};
+
+use crate::heap::HEAP;
+
+/// How long a reading is good for, where the heap only grows: at a gigabyte per second it grows by some 20 MiB meanwhile.
+const GOOD_FOR: Nanos = Nanos(20_000_000);
+/// When the group was last looked at while the heap grew. Sync: a ticket; whoever changes it looks.
+static LOOKED: AtomicU64 = AtomicU64::new(0);
+
+/// What is known now; `taken` bytes of the heap hold something.
+pub(crate) fn facts(taken: Bytes) -> Option<GroupFacts> {
+    let memory = group::memory()?;
+    let resident = HEAP.size();
+    Some(GroupFacts { limit: memory.limit, used: memory.used, unused: resident.saturating_sub(taken) })
+}
+
+/// The heap grows: makes the next cycle due earlier, where the group has little left.
+pub(crate) fn look_while_growing() {
+    let (last, now) = (LOOKED.load(Ordering::Relaxed), clock::now());
+    if now.0.saturating_sub(last) < GOOD_FOR.0
+        || LOOKED.compare_exchange(last, now.0, Ordering::Relaxed, Ordering::Relaxed).is_err()
+    {
+        return;
+    }
+    let since = HEAP.since.load(Ordering::Relaxed);
+    let taken = Bytes(HEAP.live.load(Ordering::Relaxed).saturating_add(since));
+    let Some(facts) = facts(taken) else { return };
+    let budget = HEAP.budget.load(Ordering::Relaxed);
+    if budget == usize::MAX {
+        // Only calls collect.
+        return;
+    }
+    let still = bounded(Bytes(budget.saturating_sub(since)), Some(facts));
+    HEAP.budget.fetch_min(since.saturating_add(still.0), Ordering::Relaxed);
+}

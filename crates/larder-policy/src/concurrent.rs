@@ -1,0 +1,180 @@
+//! When a concurrent cycle begins, how long its memory is cleaned, and when it has been overtaken.
+//!
+//! The thesis (5.2) begins when less than 15 % of the heap is free, and lets each allocating thread mark in proportion. Here
+//! a cycle has the budget of a stop cycle, and begins so early that at the rates seen last it has ended when the budget
+//! is used up.
+
+use larder_units::{Bytes, Nanos};
+
+/// What is known when a cycle has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct StartFacts {
+    /// Bytes that may be allocated until the next cycle should have ended.
+    pub budget: Bytes,
+    /// Bytes that were allocated while the last concurrent cycle ran; `None` before the first.
+    pub allocated_meanwhile: Option<Bytes>,
+    /// Bytes that the cycle before found live, and the one that has ended: the next will take longer in proportion.
+    pub live: [Bytes; 2],
+    /// The last concurrent cycle did not end by itself: the program allocated faster than it marked.
+    pub overtaken: bool,
+}
+
+/// What is allocated meanwhile differs from cycle to cycle; so much more, in tenths, is expected than the last time.
+const CAUTION_TENTHS: usize = 15;
+/// ... and so much after a cycle that was overtaken, whose own figure is too small.
+const CAUTION_OVERTAKEN_TENTHS: usize = 30;
+/// A cycle begins after this share of its budget at the earliest, in tenths: else cycles would follow one another.
+const EARLIEST_TENTHS: usize = 3;
+/// ... and after this share at the latest: a program may change its ways.
+const LATEST_TENTHS: usize = 8;
+/// Where nothing is known yet.
+const FIRST_TENTHS: usize = 5;
+
+/// Bytes allocated since the last cycle after which the next one begins.
+pub fn start_after(facts: StartFacts) -> Bytes {
+    let tenths = |n: usize| facts.budget.0 / 10 * n;
+    let Some(meanwhile) = facts.allocated_meanwhile else { return Bytes(tenths(FIRST_TENTHS)) };
+    let [before, now] = facts.live.map(|bytes| bytes.0.max(1));
+    let grown = (meanwhile.0 as u128 * now as u128 / before as u128).min(facts.budget.0 as u128) as usize;
+    let caution = if facts.overtaken { CAUTION_OVERTAKEN_TENTHS } else { CAUTION_TENTHS };
+    let expected = grown.saturating_mul(caution) / 10;
+    Bytes(facts.budget.0.saturating_sub(expected).clamp(tenths(EARLIEST_TENTHS), tenths(LATEST_TENTHS)))
+}
+
+/// Bytes allocated since the last cycle at which a cycle under way is overtaken, and ends in a stopped world.
+///
+/// A quarter beyond the budget: the heap is larger by that share in the worst case, and no maximum is passed, since memory
+/// that is refused ends the cycle as well.
+pub fn overtaken_at(budget: Bytes) -> Bytes {
+    Bytes(budget.0.saturating_add(budget.0 / 4))
+}
+
+/// What a thread that allocates is asked to mark, once the budget is used up and the cycle has not ended.
+///
+/// The thesis's rule (5.2) for what is left: `live` bytes are to be marked while the `room` between budget and the point of
+/// being overtaken is allocated, so each byte that is allocated pays for `live / room` marked ones. At least as much as was
+/// allocated, and at most [`MOST_HELP`]: nobody is kept longer than that takes.
+pub fn help(allocated: Bytes, live: Bytes, room: Bytes) -> Bytes {
+    let share = (live.0 as u128 * allocated.0 as u128 / room.0.max(1) as u128).min(MOST_HELP.0 as u128) as usize;
+    Bytes(share.max(allocated.0).min(MOST_HELP.0))
+}
+
+/// About half a millisecond of marking.
+const MOST_HELP: Bytes = Bytes(512 << 10);
+
+/// What is known after a round of cleaning.
+#[derive(Clone, Copy, Debug)]
+pub struct CleanFacts {
+    /// Pages that this round found written.
+    pub found: usize,
+    /// Pages that the round before found; `None` in the first.
+    pub found_before: Option<usize>,
+    /// Rounds so far, this one included.
+    pub rounds: usize,
+    /// How long this round took, from asking for pages until they were scanned and what they led to was marked.
+    pub took: Nanos,
+    /// How long the final stop should take at most.
+    pub goal: Nanos,
+}
+
+/// Rounds after which another one has never been worth it.
+const MOST_ROUNDS: usize = 12;
+/// So many pages are scanned in a small part of the time that it takes to stop anybody.
+const FEW_PAGES: usize = 32;
+
+/// Whether written memory is scanned once more beside the program: while there is much of it, and it becomes less.
+///
+/// What the next round, or the final stop, will find is about what was written during this round. So a round that took
+/// less than half of the goal has left the stop little enough; and rounds that do not become smaller are as small as they
+/// will get.
+pub fn cleans_again(facts: CleanFacts) -> bool {
+    if facts.found <= FEW_PAGES || facts.rounds >= MOST_ROUNDS || facts.took.0 <= facts.goal.0 / 2 {
+        return false;
+    }
+    facts.found_before.is_none_or(|before| facts.found < before / 4 * 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cycle_begins_as_early_as_the_last_one_needed() {
+        let mib = Bytes::mib;
+        let table = [
+            // budget, allocated meanwhile, live before, live now, overtaken -> start
+            (100, None, 0, 0, false, 50),
+            // 20 meanwhile, half as much again: 30.
+            (100, Some(20), 100, 100, false, 70),
+            // Twice as much is live now, so it will take twice as long.
+            (100, Some(20), 100, 200, false, 40),
+            (100, Some(20), 100, 100, true, 40),
+            // Hardly anything: at the latest.
+            (100, Some(0), 100, 100, false, 80),
+            // Much more than there is: at the earliest.
+            (100, Some(90), 100, 100, false, 30),
+            (100, Some(90), 1, 100_000, true, 30),
+            (100, Some(20), 0, 0, false, 70),
+        ];
+        for (budget, meanwhile, before, now, overtaken, start) in table {
+            let facts = StartFacts {
+                budget: mib(budget),
+                allocated_meanwhile: meanwhile.map(mib),
+                live: [mib(before), mib(now)],
+                overtaken,
+            };
+            let difference = start_after(facts).0.abs_diff(mib(start).0);
+            assert!(difference <= mib(1).0, "{facts:?}: {}", start_after(facts));
+        }
+    }
+
+    #[test]
+    fn a_cycle_begins_before_its_budget_is_used_up_and_is_overtaken_after() {
+        for budget in [10, 4096, 1 << 20, usize::MAX / 64] {
+            let facts = StartFacts {
+                budget: Bytes(budget),
+                allocated_meanwhile: Some(Bytes(budget)),
+                live: [Bytes(1); 2],
+                overtaken: false,
+            };
+            assert!(start_after(facts).0 < budget && overtaken_at(Bytes(budget)).0 >= budget);
+        }
+        assert_eq!(overtaken_at(Bytes(usize::MAX)).0, usize::MAX);
+    }
+
+    #[test]
+    fn who_allocates_pays_for_what_is_left_to_be_marked() {
+        let table = [
+            // allocated KiB, live MiB, room MiB -> help KiB
+            (16, 100, 25, 64),
+            (16, 1, 25, 16),
+            (16, 0, 25, 16),
+            (16, 1000, 10, 512),
+            (16, 100, 0, 512),
+            (4096, 1, 1, 512),
+        ];
+        for (allocated, live, room, expected) in table {
+            assert_eq!(help(Bytes(allocated << 10), Bytes::mib(live), Bytes::mib(room)), Bytes(expected << 10));
+        }
+    }
+
+    #[test]
+    fn cleaning_goes_on_while_it_pays() {
+        let table = [
+            // found, before, rounds, took us, goal us -> again
+            (10_000, None, 1, 5000, 1000, true),
+            (10_000, Some(20_000), 2, 5000, 1000, true),
+            // It does not become less.
+            (10_000, Some(11_000), 2, 5000, 1000, false),
+            (10_000, Some(9_000), 2, 5000, 1000, false),
+            // The stop will have little to do.
+            (20, None, 1, 5000, 1000, false),
+            (10_000, None, 1, 400, 1000, false),
+            (10_000, Some(20_000), 12, 5000, 1000, false),
+        ];
+        for (found, found_before, rounds, took, goal, again) in table {
+            let facts = CleanFacts { found, found_before, rounds, took: Nanos(took * 1000), goal: Nanos(goal * 1000) };
+            assert_eq!(cleans_again(facts), again, "{facts:?}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The heap within a control group: its limit of memory is shared with other processes and with the kernel's caches.
+
+use larder_units::Bytes;
+
+/// What is known about a control group, and what the heap could use without asking the kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupFacts {
+    /// The group's limit.
+    pub limit: Bytes,
+    /// Memory that counts against it and that the kernel cannot simply drop.
+    pub used: Bytes,
+    /// Bytes of the heap, as large as it is now, that hold nothing.
+    pub unused: Bytes,
+}
+
+/// Near the limit: less than this share of it is left.
+const NEAR: usize = 8;
+/// What stays for others: the kernel kills when the last page is gone, and a heap is not alone in its group.
+const RESERVE: usize = 32;
+/// The smallest step, near a limit: less would be no progress.
+const LEAST_STEP: Bytes = Bytes(256 * 1024);
+
+impl GroupFacts {
+    /// What the group has left, less a reserve.
+    pub fn room(&self) -> Bytes {
+        self.limit.saturating_sub(self.used).saturating_sub(Bytes(self.limit.0 / RESERVE))
+    }
+
+    /// Whether free memory should go back to the kernel now, whatever the next budget will want.
+    pub fn is_near(&self) -> bool {
+        self.limit.saturating_sub(self.used).0 < self.limit.0 / NEAR
+    }
+}
+
+/// The budget, bounded by half of what may still be allocated: blocks fill unevenly, and a cycle takes memory of its own.
+pub fn bounded(budget: Bytes, facts: Option<GroupFacts>) -> Bytes {
+    let Some(facts) = facts else { return budget };
+    let may = facts.room().0.saturating_add(facts.unused.0) / 2;
+    Bytes(budget.0.min(may.max(LEAST_STEP.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_in_a_group() {
+        let mib = Bytes::mib;
+        let table = [
+            // budget, limit, used, unused -> bounded, near
+            (100, 3200, 0, 0, mib(100), false),
+            (100, 320, 160, 0, mib(75), false),
+            (100, 320, 160, 40, mib(95), false),
+            (100, 320, 300, 0, mib(5), true),
+            (100, 320, 300, 60, mib(35), true),
+            (100, 320, 320, 0, LEAST_STEP, true),
+            (100, 320, 400, 0, LEAST_STEP, true),
+            (2, 320, 160, 0, mib(2), false),
+        ];
+        for (budget, limit, used, unused, expected, near) in table {
+            let facts = GroupFacts { limit: mib(limit), used: mib(used), unused: mib(unused) };
+            assert_eq!(bounded(mib(budget), Some(facts)), expected, "{budget} {facts:?}");
+            assert_eq!(facts.is_near(), near, "{facts:?}");
+        }
+        assert_eq!(bounded(mib(100), None), mib(100));
+    }
+
+    #[test]
+    fn more_use_never_makes_a_budget_larger() {
+        let mut last = usize::MAX;
+        for used in 0..400 {
+            let facts = GroupFacts { limit: Bytes::mib(320), used: Bytes::mib(used), unused: Bytes(0) };
+            let now = bounded(Bytes::mib(1000), Some(facts)).0;
+            assert!(now <= last && now > 0);
+            last = now;
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The way to the runtime, and to the C library's own functions.
+
+use core::ffi::{CStr, c_int, c_long};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use larder_threads::interposed::{Anchor, Table};
+
+/// Where the runtime puts its table when it is initialised: null before, and in a program without one. The number is the
+/// version of the table.
+///
+/// Sync: `interposed.table`.
+#[unsafe(no_mangle)]
+pub static larder_preload_1: Anchor = AtomicPtr::new(ptr::null_mut());
+
+/// The runtime's table, if there is a runtime.
+pub fn table() -> Option<&'static Table> {
+    // ORDER interposed.table: Acquire, with the store in `interposed::attach`.
+    let table = larder_preload_1.load(Ordering::Acquire);
+    // SAFETY: the anchor holds null or the address of a static of a library that is never unloaded.
+    unsafe { table.as_ref() }
+}
+
+/// A function of the C library under an interposed name.
+#[repr(C)]
+pub struct Next {
+    /// Its address, 0 until it is looked up. The first field: assembly reads it.
+    ///
+    /// Sync: every thread that stores here stores the same.
+    address: AtomicUsize,
+    name: &'static CStr,
+    /// The version that programs of today ask for, where there are several.
+    version: Option<&'static CStr>,
+}
+
+impl Next {
+    /// The function `name`, of the `version` given or the C library's own choice.
+    pub const fn new(name: &'static CStr, version: Option<&'static CStr>) -> Self {
+        Self { address: AtomicUsize::new(0), name, version }
+    }
+
+    /// Its address. A C library that has no such function gets one that fails with ENOSYS.
+    #[inline]
+    pub fn address(&self) -> usize {
+        match self.address.load(Ordering::Relaxed) {
+            0 => self.look_up(),
+            known => known,
+        }
+    }
+
+    /// Asks the loader. All are looked up when this object is initialised; earlier calls come from initialisers of other
+    /// libraries.
+    #[cold]
+    pub fn look_up(&self) -> usize {
+        let mut found = match self.version {
+            // SAFETY: the names are terminated.
+            Some(version) => unsafe { libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), version.as_ptr()) },
+            None => ptr::null_mut(),
+        };
+        if found.is_null() {
+            // SAFETY: as above.
+            found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        }
+        let address = if found.is_null() { absent as *const () as usize } else { found.addr() };
+        self.address.store(address, Ordering::Relaxed);
+        address
+    }
+}
+
+/// Stands for a function that the C library does not have.
+extern "C" fn absent() -> c_long {
+    // SAFETY: the address of the calling thread's own variable.
+    unsafe { *libc::__errno_location() = libc::ENOSYS };
+    c_long::from(-1 as c_int)
+}
+
+extern "C" fn look_all_up() {
+    let lists = [crate::calls::ALL, crate::locks::ALL, crate::handlers::ALL, crate::masks::ALL];
+    lists.into_iter().flatten().for_each(|next| {
+        next.address();
+    });
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn() = look_all_up;

@@ -1,0 +1,130 @@
+//! `PAGEMAP_SCAN` (Linux 6.7): asks the page tables, and protects what it tells in the same step.
+
+use larder_units::PAGE;
+
+use super::WatchError;
+use crate::memory::errno;
+
+/// `struct pm_scan_arg` of linux/fs.h.
+#[repr(C)]
+#[derive(Default)]
+struct Argument {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct page_region` of linux/fs.h.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// _IOWR('f', 16, struct pm_scan_arg)
+const SCAN: libc::c_ulong = 0xc060_6610;
+/// Protect what matches.
+const WP_MATCHING: u64 = 1;
+/// Fail unless the range is registered for asynchronous write protection.
+const CHECK_WPASYNC: u64 = 2;
+
+/// Written since it was protected.
+pub const WRITTEN: u64 = 1 << 1;
+/// The soft-dirty bit is set.
+pub const SOFT_DIRTY: u64 = 1 << 7;
+
+/// Regions that one call returns: 6 KiB of stack.
+const REGIONS: usize = 256;
+/// Entries that one read returns: 4 KiB of stack.
+const ENTRIES: usize = 512;
+
+/// `/proc/self/pagemap`, open.
+pub struct Pagemap(i32);
+
+impl Pagemap {
+    pub fn open() -> Result<Self, WatchError> {
+        // SAFETY: a C string; the descriptor is closed when this is dropped.
+        let fd = unsafe { libc::open(c"/proc/self/pagemap".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        if fd < 0 { Err(WatchError::of("open(/proc/self/pagemap)")) } else { Ok(Self(fd)) }
+    }
+
+    /// Calls `f(from, to)` for each run of pages of that category; with `protect` they are write-protected first, in the
+    /// step in which they were looked at.
+    pub fn scan(
+        &self,
+        low: usize,
+        high: usize,
+        category: u64,
+        protect: bool,
+        f: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), WatchError> {
+        let mut regions = [Region::default(); REGIONS];
+        let mut from = low;
+        while from < high {
+            let mut argument = Argument {
+                size: size_of::<Argument>() as u64,
+                flags: if category == WRITTEN { CHECK_WPASYNC } else { 0 } | if protect { WP_MATCHING } else { 0 },
+                start: from as u64,
+                end: high as u64,
+                vec: regions.as_mut_ptr().expose_provenance() as u64,
+                vec_len: REGIONS as u64,
+                category_mask: category,
+                return_mask: category,
+                ..Argument::default()
+            };
+            // SAFETY: the argument is the structure of the request, and names an array of as many regions.
+            let n = unsafe { libc::ioctl(self.0, SCAN, &raw mut argument) };
+            if n < 0 {
+                if errno() == libc::EINTR {
+                    continue;
+                }
+                return Err(WatchError::of("ioctl(PAGEMAP_SCAN)"));
+            }
+            for region in &regions[..n as usize] {
+                f(region.start as usize, region.end as usize);
+            }
+            from = argument.walk_end as usize;
+        }
+        Ok(())
+    }
+
+    /// As [`Pagemap::scan`] for the soft-dirty bit, by reading an entry for each page.
+    pub fn read_soft_dirty(&self, low: usize, high: usize, f: &mut dyn FnMut(usize, usize)) -> Result<(), WatchError> {
+        /// Of an entry: the soft-dirty bit.
+        const BIT: u64 = 1 << 55;
+        let mut entries = [0u64; ENTRIES];
+        let mut at = low;
+        while at < high {
+            let wanted = ((high - at) / PAGE.0).min(ENTRIES);
+            let offset = (at / PAGE.0 * size_of::<u64>()) as libc::off_t;
+            // SAFETY: the buffer has room for as many entries.
+            let n = unsafe { libc::pread(self.0, entries.as_mut_ptr().cast(), wanted * size_of::<u64>(), offset) };
+            if n != (wanted * size_of::<u64>()) as isize {
+                return Err(WatchError::of("read(/proc/self/pagemap)"));
+            }
+            for (i, _) in entries[..wanted].iter().enumerate().filter(|(_, entry)| *entry & BIT != 0) {
+                f(at + i * PAGE.0, at + (i + 1) * PAGE.0);
+            }
+            at += wanted * PAGE.0;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Pagemap {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is this value's own.
+        unsafe { libc::close(self.0) };
+    }
+}

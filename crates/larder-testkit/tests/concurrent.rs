@@ -1,0 +1,187 @@
+//! Cycles that mark beside the program.
+
+use larder_fixed::concurrent::Way;
+use larder_fixed::options::Options;
+use larder_fixed::{concurrent, cycle, init, object};
+use larder_sys::watch::Kind;
+use larder_testkit::fuzz::{Plan, run};
+use larder_testkit::mutator::{check, life, object_of};
+use larder_testkit::table::Words;
+use larder_testkit::verifier::{self, Rules};
+use larder_testkit::{WITHOUT_SEQUENCES, asked_seed, crowd, in_child};
+
+const UFFD: Way = Way::Watch(Kind::Uffd);
+
+/// The kinds of watching that this machine offers; each has its tests.
+fn offered(kind: Kind) -> bool {
+    let offered = kind.is_offered();
+    if !offered {
+        eprintln!("SKIPPED: this machine does not offer {}", kind.name());
+    }
+    offered
+}
+
+/// One process after another, each with a seed of its own.
+fn fuzz(name: &str, kind: Kind, environment: &[(&str, &str)], plan: impl Fn(u64) -> Plan) {
+    const SEED: &str = "LARDER_TEST_SEED";
+    if !offered(kind) {
+        return;
+    }
+    if let Ok(seed) = std::env::var(SEED) {
+        return in_child(name, environment, || {
+            run(&Plan { beside: Some(kind), ..plan(seed.parse().unwrap()) });
+            let [completed, _] = concurrent::completed();
+            eprintln!("{completed} of {} cycles marked beside the program", cycle::number());
+            assert!(completed > 2, "{completed} of {} cycles", cycle::number());
+        });
+    }
+    for seed in [1, 2, 3].into_iter().chain(asked_seed()) {
+        let seed = seed.to_string();
+        let environment: Vec<_> = environment.iter().copied().chain([(SEED, seed.as_str())]).collect();
+        in_child(name, &environment, || unreachable!("the child has a seed"));
+    }
+}
+
+#[test]
+fn one_thread_uffd() {
+    fuzz("one_thread_uffd", Kind::Uffd, &[], |seed| Plan { collect_every: Some(10), ..Plan::new(1, seed, 6000) });
+}
+
+#[test]
+fn eight_threads_uffd() {
+    fuzz("eight_threads_uffd", Kind::Uffd, &[], |seed| Plan { collect_every: Some(15), ..Plan::new(8, seed, 800) });
+}
+
+#[test]
+fn eight_threads_without_sequences_uffd() {
+    fuzz("eight_threads_without_sequences_uffd", Kind::Uffd, &[WITHOUT_SEQUENCES], |seed| Plan {
+        collect_every: Some(15),
+        ..Plan::new(8, seed, 800)
+    });
+}
+
+/// As in the thesis.
+#[test]
+fn eight_threads_born_unmarked_uffd() {
+    fuzz("eight_threads_born_unmarked_uffd", Kind::Uffd, &[], |seed| {
+        concurrent::set_born_unmarked(true);
+        Plan { collect_every: Some(15), ..Plan::new(8, seed, 800) }
+    });
+}
+
+#[test]
+fn four_threads_mprotect() {
+    fuzz("four_threads_mprotect", Kind::Mprotect, &[], |seed| Plan {
+        collect_every: Some(15),
+        ..Plan::new(4, seed, 3000)
+    });
+}
+
+#[test]
+fn four_threads_soft_dirty() {
+    fuzz("four_threads_soft_dirty", Kind::SoftDirty, &[], |seed| Plan {
+        collect_every: Some(15),
+        ..Plan::new(4, seed, 800)
+    });
+}
+
+/// Threads allocate as fast as they can while much is alive: they help to mark, or overtake the cycle. Either way the
+/// verifier finds every cycle right.
+#[test]
+fn threads_that_outrun_a_cycle_help_it_or_end_it() {
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("threads_that_outrun_a_cycle_help_it_or_end_it", &[], || {
+        init(&Options { free_space_divisor: 30, ..Options::default() });
+        verifier::watch(Rules::WITH_FINALIZERS);
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+        // A list in pieces that are linked from both ends, so that there is work to be shared.
+        let roots = Words::roots(256);
+        for i in 0..60_000u64 {
+            let at = object_of(i, 64);
+            let slot = i as usize % roots.count();
+            // SAFETY: the first word of the object, whose pattern nobody looks at.
+            unsafe { at.cast::<usize>().write(roots.get(slot)) };
+            roots.set(slot, at.expose_provenance());
+        }
+        crowd::all(4, |thread| {
+            let mut round = 0;
+            while concurrent::completed()[0] < 5 {
+                for _ in 0..2000 {
+                    core::hint::black_box(object_of(round, 48));
+                }
+                life(thread as u64 * 1000 + round);
+                round += 1;
+            }
+        });
+        let length: usize = (0..roots.count())
+            .map(|slot| {
+                let mut at = roots.get(slot);
+                let mut length = 0;
+                while at != 0 {
+                    length += 1;
+                    // SAFETY: objects of the list begin with the next one's address.
+                    at = unsafe { core::ptr::with_exposed_provenance::<usize>(at).read() };
+                }
+                length
+            })
+            .sum();
+        assert_eq!(length, 60_000);
+        let [completed, overtaken] = concurrent::completed();
+        eprintln!("{completed} of {} cycles marked beside the program, {overtaken} were overtaken", cycle::number());
+        assert!(completed >= 5);
+    });
+}
+
+/// A cycle is asked for, rests while cycles are disabled, and is finished by an explicit collection.
+#[test]
+fn a_cycle_rests_while_cycles_are_disabled() {
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("a_cycle_rests_while_cycles_are_disabled", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::WITH_FINALIZERS);
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+        let kept = object_of(1, 100);
+        concurrent::ask();
+        crowd::wait_until(concurrent::is_under_way);
+        cycle::disable();
+        assert!(!cycle::collect());
+        for _ in 0..20_000 {
+            core::hint::black_box(object_of(2, 400));
+        }
+        assert_eq!((cycle::number(), concurrent::is_under_way()), (0, true));
+        cycle::enable();
+        // What was under way, and one that finds all that is dead now.
+        assert!(cycle::collect());
+        assert_eq!((cycle::number(), concurrent::completed()[0], concurrent::is_under_way()), (2, 1, false));
+        check(kept, 100, 1);
+    });
+}
+
+/// What dies while a cycle marks is found by the next one at the latest, and what is born in it is kept by it.
+#[test]
+fn floating_garbage_lives_for_one_cycle() {
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("floating_garbage_lives_for_one_cycle", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::WITH_FINALIZERS);
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+        let hidden = Words::hidden(1000);
+        concurrent::ask();
+        crowd::wait_until(concurrent::is_under_way);
+        for i in 0..hidden.count() {
+            hidden.set(i, !object_of(i as u64, 64).expose_provenance());
+        }
+        crowd::wait_until(|| !concurrent::finish_if_ready() && !concurrent::is_under_way());
+        let alive = || (0..hidden.count()).filter(|&i| object::base(!hidden.get(i)).is_some()).count();
+        // Some come from a buffer that was filled before: these are born unmarked.
+        assert!(alive() > hidden.count() / 2, "{} of {}", alive(), hidden.count());
+        assert!(cycle::collect());
+        assert!(alive() < 20, "{} of {}", alive(), hidden.count());
+    });
+}

@@ -1,0 +1,214 @@
+//! Blocking calls of libc that `larder run` interposes: a thread that sleeps in one is not woken to be stopped.
+//!
+//! The preloaded object (`larder-preload`) holds no state of the runtime. It offers a word of a name with a version
+//! ([`attach`]); the runtime, when it is initialised, puts the address of its [`Table`] there. Around each blocking call the
+//! object calls `enter` and `leave`, around each signal handler of the client `handler_begins` and `handler_ends`, and
+//! `unwound` where a thread that is cancelled is unwound past the call.
+//!
+//! | the thread is | and then |
+//! |---|---|
+//! | in a call | `Blocked`, its registers and arguments spilled above the stack pointer that it published |
+//! | in a handler that interrupted the call | `Running`: the handler is a mutator; `Blocked` again when it returns |
+//! | out of the call by `longjmp` from that handler | `Running`, as the handler was |
+//! | in the cleanup of a cancelled call | `Running`, from the moment in which the call's frame is left |
+//! | in a slow path, a collector, in a region already, on an alternate stack | left as it is: if it runs, it is signalled |
+//!
+//! A handler may come between any two steps of `leave`, after the thread has become `Running` and before it has looked
+//! for a stop that counted on it. So every handler looks, whatever it interrupts, unless it interrupts a slow path:
+//! a thread in one has looked before it entered, and a collector may be waiting for it to come out.
+
+use core::ffi::c_void;
+use core::sync::atomic::AtomicPtr;
+
+#[cfg(not(loom))]
+use larder_sync::asymmetric;
+#[cfg(not(loom))]
+use larder_sync::atomic::Ordering;
+use larder_sync::step;
+use larder_sys::memory::KeepErrno;
+
+use crate::blocking::become_running;
+use crate::ground::{signal, tls};
+use crate::record::{Thread, ThreadState};
+use crate::registry::REGISTRY;
+use crate::stop;
+
+/// The word that a preloaded object offers. The number in its name, `larder_preload_1`, is the version of [`Table`].
+pub type Anchor = AtomicPtr<Table>;
+
+/// What the runtime lends to the preloaded object. Each function may be called at any moment, on any thread, from signal
+/// handlers as well, and none changes `errno`.
+#[repr(C)]
+pub struct Table {
+    /// Begins a blocking region, if the thread may be in one; see [`enter`].
+    pub enter: extern "C" fn(usize) -> usize,
+    /// Ends a region that `enter` began; see [`leave`].
+    pub leave: extern "C" fn(),
+    /// Makes a signal handler a mutator; see [`handler_begins`].
+    pub handler_begins: extern "C" fn(usize, usize) -> usize,
+    /// Takes that back; see [`handler_ends`].
+    pub handler_ends: extern "C" fn(usize),
+    /// Ends a region whose frame is unwound; see [`unwound`].
+    pub unwound: extern "C" fn(),
+    /// The runtime's own handler, which is not a client's.
+    pub stop_handler: signal::Handler,
+    /// The signal that it is for: no handler of a client runs with that signal masked.
+    pub stop_signal: extern "C" fn() -> i32,
+}
+
+/// Sync: never written.
+#[cfg(not(loom))]
+static TABLE: Table =
+    Table { enter, leave, handler_begins, handler_ends, unwound, stop_handler: stop::on_signal, stop_signal };
+
+#[cfg(not(loom))]
+extern "C" fn stop_signal() -> i32 {
+    stop::signal()
+}
+
+/// Finds the preloaded object, if there is one, and gives it the runtime's table. Before a second thread registers, and
+/// before the stop signal's handler is installed.
+#[cfg(not(loom))]
+pub fn attach() {
+    let anchor: *const Anchor;
+    // SAFETY: reads an entry of the global offset table, which is null where nobody defines the weak symbol.
+    unsafe {
+        core::arch::asm!(
+            // Said here, and not beside the functions: the preloaded object, which defines it, links the module as well.
+            ".weak larder_preload_1",
+            "mov {}, qword ptr [rip + larder_preload_1@GOTPCREL]",
+            out(reg) anchor,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    // SAFETY: where the symbol is defined, it is an anchor.
+    if let Some(anchor) = unsafe { anchor.as_ref() } {
+        // Only where regions are frequent is it worth the kernel's help.
+        asymmetric::init();
+        // ORDER interposed.table: Release; the table is a constant, and readers depend on its address.
+        anchor.store((&raw const TABLE).cast_mut(), Ordering::Release);
+    }
+}
+
+/// Begins a blocking region of the calling thread, with everything that its callers need at or above `sp`, registers
+/// included. 0 where it may not be in one; then `leave` is not called.
+pub extern "C" fn enter(sp: usize) -> usize {
+    let (record, deferring, pending) =
+        tls::with(|t| (t.record.get(), t.slow_depth.get() != 0, t.stop_pending.get() != 0));
+    // SAFETY: a thread's record outlives its registration.
+    let Some(thread) = (unsafe { record.cast::<Thread>().as_ref() }) else { return 0 };
+    // A slow path, or a collector: whoever stops the world holds the allocation lock, and so defers.
+    if deferring || thread.state() != ThreadState::Running || thread.is_on_handler_stack(sp) {
+        return 0;
+    }
+    if pending {
+        return enter_slow(thread, sp);
+    }
+    thread.set_stack_pointer(sp);
+    thread.set_state(ThreadState::Blocked);
+    1
+}
+
+/// In a handler that interrupted the end of a slow path, whose note has not been read yet: the collector waits.
+#[cold]
+#[inline(never)]
+fn enter_slow(thread: &Thread, sp: usize) -> usize {
+    stop::park_deferred();
+    thread.set_stack_pointer(sp);
+    thread.set_state(ThreadState::Blocked);
+    1
+}
+
+/// Ends the region that `enter` began: waits while a stop counts on it.
+pub extern "C" fn leave() {
+    end();
+}
+
+fn end() {
+    // A handler in the call may have unregistered the thread.
+    let Some(thread) = REGISTRY.current() else { return };
+    thread.set_state(ThreadState::Running);
+    if stop::stop_seen_after_fence().is_some() && step::kept("interposed: wait at the end of a call") {
+        leave_slow(thread);
+    }
+}
+
+/// Waits for the end of the stop that was seen.
+#[cold]
+#[inline(never)]
+fn leave_slow(thread: &Thread) {
+    let _errno = KeepErrno::new();
+    become_running(thread);
+}
+
+/// Makes the client's handler that begins now a mutator. `low..high` is the alternate stack that it runs on, or empty.
+/// Returns what [`handler_ends`] wants.
+pub extern "C" fn handler_begins(low: usize, high: usize) -> usize {
+    let Some(thread) = REGISTRY.current() else { return 0 };
+    if low < high {
+        thread.set_handler_stack(low, high);
+    }
+    let (deferring, pending) = tls::with(|t| (t.slow_depth.get() != 0, t.stop_pending.get() != 0));
+    if deferring {
+        return 0;
+    }
+    if pending {
+        // See `enter`.
+        stop::park_deferred();
+        return 0;
+    }
+    let region = match thread.state() {
+        ThreadState::Blocked => thread.stack_pointer(),
+        ThreadState::Running => 0,
+        _ => return 0,
+    };
+    thread.set_state(ThreadState::Running);
+    if stop::stop_seen_after_fence().is_some() && step::kept("interposed: wait before a handler") {
+        leave_slow(thread);
+    }
+    region
+}
+
+/// The handler returns: the call that it interrupted goes on as a blocked one.
+pub extern "C" fn handler_ends(region: usize) {
+    if region != 0
+        && let Some(thread) = REGISTRY.current()
+    {
+        thread.set_stack_pointer(region);
+        thread.set_state(ThreadState::Blocked);
+    }
+}
+
+/// The frame of a call is unwound, because the thread was cancelled or ends: what runs from here on is a mutator.
+pub extern "C" fn unwound() {
+    handler_begins(0, 0);
+}
+
+/// Runs `f` as the preloaded object runs a handler.
+#[cfg(loom)]
+pub fn handler(f: impl FnOnce()) {
+    let region = handler_begins(0, 0);
+    f();
+    handler_ends(region);
+}
+
+/// Makes a call around `f` as the preloaded object does. A model that fails unwinds, which C's functions do not allow.
+#[cfg(loom)]
+pub fn call(f: impl FnOnce()) {
+    assert_ne!(enter(1), 0);
+    f();
+    end();
+}
+
+/// As [`call`], with a handler of the client at the worst place: after the store and before the look.
+#[cfg(loom)]
+pub fn call_interrupted_at_its_end(f: impl FnOnce()) {
+    assert_ne!(enter(1), 0);
+    if let Some(thread) = REGISTRY.current() {
+        thread.set_state(ThreadState::Running);
+    }
+    handler(f);
+    end();
+}
+
+const _: () = assert!(size_of::<Table>() == 7 * size_of::<*const c_void>());

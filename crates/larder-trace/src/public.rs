@@ -1,0 +1,151 @@
+//! The public part of a marker's work list: what others steal from.
+//!
+//! Two forms. The deque takes the oldest private entries, many at a time, and thieves take them without a lock, up to half of what
+//! they see. The thesis's form (3.4.2) is the lower part of the marker's one stack, under a lock, below a watermark that the owner
+//! moves to the centre; a thief takes one entry.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use larder_sync::worklist::{self, Deque, Steal, Watermark};
+use larder_sys::memory::{self, ReserveError};
+use larder_units::Bytes;
+
+use crate::descriptor::Entry;
+use crate::stack::Stack;
+
+/// Entries in a deque.
+const ENTRIES: usize = 1024;
+/// Most entries that are given away at once.
+const SHARE_MOST: usize = 256;
+const _: () = assert!(size_of::<Entry>() == size_of::<worklist::Entry>());
+
+/// Both forms, of which a round uses one.
+pub struct Public {
+    deque: Deque,
+    watermark: Watermark,
+    /// The owner's private stack, whose entries below the watermark are public.
+    ///
+    /// Sync: written before the marker runs.
+    stack: AtomicPtr<Entry>,
+}
+
+/// The form that a round uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Without locks.
+    Deque,
+    /// The thesis's.
+    Watermark,
+}
+
+impl Form {
+    /// A marker that has more private entries than this, and nothing public, makes some public.
+    pub(crate) const fn share_above(self) -> usize {
+        match self {
+            Self::Deque => 16,
+            // Whenever the public part is empty; a single entry cannot be shared.
+            Self::Watermark => 1,
+        }
+    }
+}
+
+impl Public {
+    pub(crate) const fn new() -> Self {
+        Self { deque: Deque::new(), watermark: Watermark::new(), stack: AtomicPtr::new(core::ptr::null_mut()) }
+    }
+
+    /// Gives it memory, once. The marker does not run yet.
+    pub(crate) fn set_up(&self, stack: &Stack) -> Result<(), ReserveError> {
+        if self.stack.load(Ordering::Relaxed).is_null() {
+            let slots = memory::map_lazy(Bytes(ENTRIES * size_of::<Entry>()))?;
+            // SAFETY: ENTRIES entries, a power of two, used by this deque alone.
+            unsafe { self.deque.attach(slots.as_ptr().cast(), ENTRIES) };
+            self.stack.store(stack.entries(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_empty(&self, form: Form) -> bool {
+        match form {
+            Form::Deque => self.deque.is_empty(),
+            Form::Watermark => self.watermark.is_empty(),
+        }
+    }
+
+    /// Makes the owner's oldest entries public; returns how many.
+    ///
+    /// # Safety
+    /// The caller is the owner, and the stack is its own.
+    pub(crate) unsafe fn share(&self, form: Form, stack: &mut Stack) -> usize {
+        if form == Form::Watermark {
+            // SAFETY: the caller's promise.
+            unsafe { stack.share_below(&self.watermark) };
+            return self.watermark.len();
+        }
+        let mut given = 0;
+        let most = (stack.len() / 2).min(SHARE_MOST);
+        while given < most {
+            let Some(entry) = stack.pop_oldest() else { break };
+            // SAFETY: the caller's promise.
+            if unsafe { !self.give(entry) } {
+                stack.push(entry);
+                break;
+            }
+            given += 1;
+        }
+        stack.settle();
+        given
+    }
+
+    /// Puts one entry into the deque; false where that is full.
+    ///
+    /// # Safety
+    /// The caller is the owner, or the owner does not run.
+    pub(crate) unsafe fn give(&self, entry: Entry) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.deque.push([entry.start.expose_provenance(), entry.descriptor]) }.is_ok()
+    }
+
+    /// Takes something public back onto the private stack, which is empty; false where there is nothing.
+    ///
+    /// # Safety
+    /// The caller is the owner, and the stack is its own.
+    pub(crate) unsafe fn take_back(&self, form: Form, stack: &mut Stack) -> bool {
+        match form {
+            Form::Deque => {
+                // SAFETY: the caller's promise.
+                let entry = unsafe { self.deque.pop() };
+                entry.inspect(|entry| stack.push(entry_of(*entry))).is_some()
+            }
+            // SAFETY: the caller's promise.
+            Form::Watermark => unsafe { stack.share_below(&self.watermark) },
+        }
+    }
+
+    /// Steals onto a stack; returns how many entries.
+    pub(crate) fn steal(&self, form: Form, onto: &mut Stack) -> usize {
+        if form == Form::Watermark {
+            let entries = self.stack.load(Ordering::Relaxed);
+            // SAFETY: a public entry of the victim's stack, read under the lock.
+            let entry = self.watermark.steal(|i| unsafe { entries.add(i).read() });
+            return usize::from(entry.inspect(|entry| onto.push(*entry)).is_some());
+        }
+        let wanted = self.deque.len().div_ceil(2);
+        let mut got = 0;
+        while got < wanted {
+            match self.deque.steal() {
+                Steal::Taken(entry) => {
+                    onto.push(entry_of(entry));
+                    got += 1;
+                }
+                Steal::Retry => core::hint::spin_loop(),
+                Steal::Empty => break,
+            }
+        }
+        got
+    }
+}
+
+fn entry_of([start, descriptor]: worklist::Entry) -> Entry {
+    Entry { start: core::ptr::with_exposed_provenance_mut(start), descriptor }
+}
