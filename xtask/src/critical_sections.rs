@@ -47,7 +47,12 @@ pub fn test(workspace: &Workspace) -> Result<Tally> {
 fn elsewhere(workspace: &Workspace) -> Result<Tally> {
     let mut tally = Tally::default();
     for (emulator, arguments, tests, skipped) in [
-        ("valgrind", &["-q", "--error-exitcode=1"][..], &["transactions", "structures", "strangers"][..], &[][..]),
+        (
+            "valgrind",
+            &["-q", "--error-exitcode=1", "--fair-sched=yes"][..],
+            &["transactions", "structures", "strangers"][..],
+            &[][..],
+        ),
         // It enters handlers with a stack that is not aligned, so those that use vector registers crash.
         ("qemu-x86_64", &[], &["transactions", "structures", "strangers"], &[HANDLER_TEST]),
     ] {
