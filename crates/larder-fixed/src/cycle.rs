@@ -587,10 +587,11 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
         large::sweep();
         age_epochs(number);
         sharing::after_cycle();
-        let group = group::facts(record.live);
+        let group = group::facts_after_cycle(record.live, next);
         record.returned = return_memory(stage.request.unmap || group.is_some_and(|facts| facts.is_near()));
         // What went back is the group's, so what is left is asked for anew.
-        bound_by_group(group.and_then(|_| group::facts(record.live)), next);
+        let group = if record.returned.0 > 0 { group.and_then(|_| group::facts(record.live)) } else { group };
+        bound_by_group(group, next);
         hooks::event(Event::ReclaimEnd);
     }
     record.heap = HEAP.size();

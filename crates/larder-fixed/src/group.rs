@@ -13,6 +13,8 @@ use crate::heap::HEAP;
 
 /// How long a reading is good for, where the heap only grows: at a gigabyte per second it grows by some 20 MiB meanwhile.
 const GOOD_FOR: Nanos = Nanos(20_000_000);
+/// Until when the group need not be looked at after a cycle, because it was far from its limit. Sync: a hint.
+static FAR_UNTIL: AtomicU64 = AtomicU64::new(0);
 /// When the group was last looked at while the heap grew. Sync: a ticket; whoever changes it looks.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 
@@ -21,6 +23,24 @@ pub(crate) fn facts(taken: Bytes) -> Option<GroupFacts> {
     let memory = group::memory()?;
     let resident = HEAP.size();
     Some(GroupFacts { limit: memory.limit, used: memory.used, unused: resident.saturating_sub(taken) })
+}
+
+/// What is known after a cycle that left `live` bytes, for a next budget of `planned`. `None` also where a reading shortly
+/// before had the limit so far away that it changes nothing: small heaps have a thousand cycles a second, and a reading takes
+/// as long as a small cycle.
+pub(crate) fn facts_after_cycle(live: Bytes, planned: Bytes) -> Option<GroupFacts> {
+    let now = clock::now().0;
+    if now < FAR_UNTIL.load(Ordering::Relaxed) {
+        return None;
+    }
+    let facts = facts(live);
+    let is_far = |facts: GroupFacts| {
+        !facts.is_near() && bounded(Bytes(planned.0.saturating_mul(2)), Some(facts)).0 == planned.0.saturating_mul(2)
+    };
+    if facts.is_none_or(is_far) {
+        FAR_UNTIL.store(now + GOOD_FOR.0, Ordering::Relaxed);
+    }
+    facts
 }
 
 /// The heap grows: makes the next cycle due earlier, where the group has little left.
