@@ -482,7 +482,8 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
     // What the lock and the sweep cost is shared among several short runs.
     let mut more = [[0; 2]; shelf::MOST_RUNS - 1];
     let mut taken = 0;
-    if registered {
+    // Without shelves, where buffers belong to threads, the further runs would only be given back.
+    if registered && !HEAP.labs.by_thread() {
         let list = locked.list(kind);
         while bytes < ENOUGH && taken < more.len() {
             let Some((b, from, cells)) = list.next_run(epoch, c) else { break };

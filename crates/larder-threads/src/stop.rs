@@ -192,6 +192,8 @@ fn park(thread: &Thread, place: Place) {
     if thread.answered.compare_exchange(answered, number, Ordering::Relaxed, Ordering::Relaxed).is_err() {
         return;
     }
+    // The signal may come while a region begins: after the thread has said where it stands, and before it is `Blocked`.
+    let outer = thread.place();
     thread.publish(place);
     thread.parked.store(number, Ordering::Relaxed);
     // ORDER stop.ack: Release, with the load in `wait_for_answers`: all that this thread did, its stack pointer included,
@@ -206,7 +208,7 @@ fn park(thread: &Thread, place: Place) {
         WORLD.complete.bump_and_wake(1);
     }
     stay_parked(thread);
-    thread.leave_place();
+    thread.publish(outer);
 }
 
 /// Sleeps until the thread may leave: no stop is under way, and none that began has claimed it.

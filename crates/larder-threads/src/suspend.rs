@@ -37,6 +37,8 @@ pub(crate) fn sleep_if_asked(thread: &Thread, place: Place) {
     }
     // A thread that was interrupted in a blocking region is no collector's business anyhow.
     let parks = thread.state() == ThreadState::Running;
+    // As in a stop: a region may just begin.
+    let outer = thread.place();
     if parks {
         thread.publish(place);
         thread.parked.store(stop::BY_REQUEST, Ordering::Relaxed);
@@ -55,7 +57,7 @@ pub(crate) fn sleep_if_asked(thread: &Thread, place: Place) {
     }
     if parks {
         stop::stay_parked(thread);
-        thread.leave_place();
+        thread.publish(outer);
     }
 }
 

@@ -84,7 +84,7 @@ impl Pagemap {
                 ..Argument::default()
             };
             // SAFETY: the argument is the structure of the request, and names an array of as many regions.
-            let n = unsafe { libc::ioctl(self.0, SCAN, &raw mut argument) };
+            let n = unsafe { libc::ioctl(self.0, SCAN as _, &raw mut argument) };
             if n < 0 {
                 if errno() == libc::EINTR {
                     continue;

@@ -63,13 +63,13 @@ impl Uffd {
         let uffd = Self { descriptor, pagemap };
         let mut api = ApiRequest { api: API, features: FEATURE_WP_ASYNC, ioctls: 0 };
         // SAFETY: the structure of the request.
-        if unsafe { libc::ioctl(descriptor, UFFDIO_API, &raw mut api) } != 0 {
+        if unsafe { libc::ioctl(descriptor, UFFDIO_API as _, &raw mut api) } != 0 {
             return Err(WatchError::of("ioctl(UFFDIO_API, asynchronous write protection)"));
         }
         let mut range =
             RegisterRequest { start: low as u64, length: (high - low) as u64, mode: REGISTER_MODE_WP, ioctls: 0 };
         // SAFETY: the structure of the request; the range is the caller's.
-        if unsafe { libc::ioctl(descriptor, UFFDIO_REGISTER, &raw mut range) } != 0 {
+        if unsafe { libc::ioctl(descriptor, UFFDIO_REGISTER as _, &raw mut range) } != 0 {
             return Err(WatchError::of("ioctl(UFFDIO_REGISTER)"));
         }
         Ok(uffd)
@@ -83,7 +83,7 @@ impl Uffd {
         let mut range = ProtectRequest { start: low as u64, length: (high - low) as u64, mode };
         loop {
             // SAFETY: the structure of the request; the range is registered.
-            if unsafe { libc::ioctl(self.descriptor, UFFDIO_WRITEPROTECT, &raw mut range) } == 0 {
+            if unsafe { libc::ioctl(self.descriptor, UFFDIO_WRITEPROTECT as _, &raw mut range) } == 0 {
                 return Ok(());
             }
             // The address space is being changed: once more.
