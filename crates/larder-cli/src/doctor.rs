@@ -9,7 +9,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::path::PathBuf;
 
 use larder_policy::crew::{CrewFacts, most_markers};
-use larder_sys::watch::Kind;
+use larder_sys::watch::{self, Kind};
 use larder_units::Bytes;
 use serde_json::{Value, json};
 
@@ -302,53 +302,14 @@ fn userfaultfd() -> Finding {
     )
 }
 
-/// `struct pm_scan_arg` of linux/fs.h.
-#[repr(C)]
-#[derive(Default)]
-struct PmScanArg {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
-
 fn pagemap_scan() -> Finding {
-    /// _IOWR('f', 16, struct pm_scan_arg)
-    const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
-    const PAGE_IS_PRESENT: u64 = 1 << 3;
-    let on_stack = 0u8;
-    let page = (&raw const on_stack as u64) & !0xfff;
-    let mut region = [0u64; 3];
-    let mut argument = PmScanArg {
-        size: size_of::<PmScanArg>() as u64,
-        start: page,
-        end: page + 4096,
-        vec: region.as_mut_ptr() as u64,
-        vec_len: 1,
-        category_anyof_mask: PAGE_IS_PRESENT,
-        return_mask: PAGE_IS_PRESENT,
-        ..Default::default()
-    };
-    let result = fs::File::open("/proc/self/pagemap").and_then(|file| {
-        use std::os::fd::AsRawFd;
-        // SAFETY: the structure is the one that the request names, and its vector has the one element that it promises.
-        let found = unsafe { libc::ioctl(file.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
-        if found < 0 { Err(std::io::Error::last_os_error()) } else { Ok(found) }
-    });
-    let works = matches!(result, Ok(1));
+    let result = watch::scan_works();
+    let works = result == Ok(true);
     finding(
         "pagemap_scan",
         match &result {
             Ok(_) => "yes".to_owned(),
-            Err(error) => format!("no: {error}"),
+            Err(error) => format!("no: {}", std::io::Error::from_raw_os_error(error.errno)),
         },
         if works {
             "written pages are found with one call"

@@ -1,8 +1,8 @@
 //! Blocking regions: code that does not touch the heap while it waits, and so need not be stopped.
 //!
-//! The Notes' asymmetric Dekker, in its plain form: the region's end stores `Running`, passes a full fence and reads the
-//! world; the collector stores the world, passes a full fence and reads the state. Ending a region is rare and slow
-//! enough (it follows a system call) that the fence does not show.
+//! The Notes' asymmetric Dekker: the region's end stores `Running`, passes the light half of a fence and reads the world; the
+//! collector stores the world, passes the heavy half and reads the state. Under `larder run`, where regions are frequent, the
+//! kernel makes the heavy half do for both; else both halves are full fences, which do not show beside a system call.
 
 use core::ffi::c_void;
 

@@ -5,15 +5,15 @@
 //! | step | collector (holds the registry's lock) | thread |
 //! |---|---|---|
 //! | 1 | `number` becomes odd | |
-//! | 2 | full fence; for each `Running` record: if it is still parked, claims it; else `signalled` := number, sends the signal | |
+//! | 2 | heavy half of a fence; for each `Running` record: if it is still parked, claims it; else `signalled` := number, sends the signal | |
 //! | 3 | | handler: in a slow path, leaves a note and returns; else publishes its stack pointer |
 //! | 4 | | `parked` and `answered` := number, adds 1 to `answers`; the last one wakes the collector |
-//! | 5 | waits until `answers` is the number of signals sent | sleeps while the number is odd |
+//! | 5 | waits until there are as many answers as signals, its own for threads that it finds blocked among them | sleeps while the number is odd |
 //! | 6 | marks ... | |
 //! | 7 | `number` becomes even; wakes one | `parked` := 0 by an exchange, wakes the next, returns from the handler |
 //!
 //! A thread that comes back from a blocking region reads the number after it has become `Running` again; the collector
-//! reads the state after it has made the number odd. With a full fence between the two accesses on each side, at least
+//! reads the state after it has made the number odd. With the two halves of an asymmetric fence between the accesses, at least
 //! one of them sees the other: the thread waits, or it is signalled (and a signalled thread always answers).
 //! The resume is passed on: the collector wakes one thread, and every thread that leaves wakes the next (the first ones two,
 //! until each CPU has one). So the collector is not pushed off its CPU by those it woke while it still holds locks, and with

@@ -25,8 +25,6 @@ use crate::young::{self, FROM, KEPT, TO};
 
 /// What a collector takes from the old generation at a time.
 const PROMOTION_BUFFER: usize = 32 << 10;
-/// Pieces into which large objects are split, so that several collectors scan one.
-pub(super) const PIECE: usize = 16 << 10;
 /// Cards, and remembered slots, that a collector claims at a time.
 const CARDS_AT_ONCE: usize = 32;
 const SLOTS_AT_ONCE: usize = 256;
@@ -461,14 +459,9 @@ impl<H: Host> Tracer for Copier<'_, H> {
             unsafe { heap.host.scan(heap.space.pointer(object), self) };
             return;
         }
-        // A piece of a large object; what is behind it is another's if somebody is idle.
         let Some(extent) = heap.large.find_object(object) else { return };
-        let from = object + part - 1;
-        let to = extent.end.min(from + PIECE);
-        if to < extent.end {
-            self.worker.pending.push([object, to - object + 1]);
-        }
-        self.scan_part(object, from, to);
+        let piece = self.worker.next_piece(object, part, extent.end);
+        self.scan_part(object, piece.start, piece.end);
     }
 
     #[inline(always)]

@@ -3,11 +3,11 @@
 //! It follows a young collection in the same stop, so the young generation holds survivors only; they are marked where
 //! they are.
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_sync::worklist::Entry;
 
-use super::copy::PIECE;
 use super::roots::size_of_object;
 use super::{Cycle, Worker};
 use crate::gang::Tracer;
@@ -146,11 +146,7 @@ impl<H: Host> Tracer for Marker<'_, H> {
             return;
         }
         let Some(extent) = heap.large.find_object(object) else { return };
-        let from = object + part - 1;
-        let to = extent.end.min(from + PIECE);
-        if to < extent.end {
-            self.worker.pending.push([object, to - object + 1]);
-        }
+        let Range { start: from, end: to } = self.worker.next_piece(object, part, extent.end);
         // SAFETY: as above.
         unsafe {
             heap.host.scan_part(heap.space.pointer(object), from, to, &mut Part { inner: self, from, to });

@@ -15,6 +15,8 @@ pub(crate) struct Pending {
     bottom: usize,
 }
 
+/// Pieces into which large objects are split, so that several collectors scan one.
+const PIECE: usize = 16 << 10;
 /// A collector that has more private entries than this, when its public part is empty, gives half of them away.
 const SHARE_ABOVE: usize = 8;
 /// Most entries that are given away at once.
@@ -96,6 +98,17 @@ impl Worker {
             remembered: List::with_capacity(slots)?,
             tally: Tally::default(),
         })
+    }
+
+    /// The addresses of a large object, which ends at `end`, that its entry stands for: one piece from `part - 1` on. What is
+    /// behind the piece is another entry, which another collector takes if it is idle.
+    pub fn next_piece(&mut self, object: usize, part: usize, end: usize) -> Range<usize> {
+        let from = object + part - 1;
+        let to = end.min(from + PIECE);
+        if to < end {
+            self.pending.push([object, to - object + 1]);
+        }
+        from..to
     }
 }
 

@@ -29,7 +29,18 @@ mod uffd;
 
 pub use mprotect::{Neighbours, set_neighbours};
 
+use larder_units::PAGE;
+
 use crate::memory::errno;
+
+/// Whether `PAGEMAP_SCAN` works here: it is asked for a page that is surely there.
+pub fn scan_works() -> Result<bool, WatchError> {
+    let on_stack = 0u8;
+    let page = (&raw const on_stack).addr() / PAGE.0 * PAGE.0;
+    let mut found = false;
+    pagemap::Pagemap::open()?.scan(page, page + PAGE.0, pagemap::PRESENT, false, &mut |_, _| found = true)?;
+    Ok(found)
+}
 
 /// How writes are noticed. See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -369,7 +380,7 @@ mod tests {
         // SAFETY: the kernel's structure; the page is this test's.
         unsafe {
             let at = (*info).si_addr();
-            TOLD.store(at.addr() + signal as usize, std::sync::atomic::Ordering::SeqCst);
+            TOLD.store(at.addr() + signal as usize, std::sync::atomic::Ordering::Relaxed);
             libc::mprotect(at.map_addr(|a| a & !(PAGE.0 - 1)), PAGE.0, libc::PROT_READ | libc::PROT_WRITE);
         }
     }
@@ -389,10 +400,14 @@ mod tests {
             assert_eq!(libc::mprotect(own.cast(), PAGE.0, libc::PROT_READ), 0);
             own.add(24).write_volatile(7);
         }
-        assert_eq!(TOLD.load(Ordering::SeqCst), own.addr() + 24 + libc::SIGSEGV as usize);
+        assert_eq!(TOLD.load(Ordering::Relaxed), own.addr() + 24 + libc::SIGSEGV as usize);
         range.write(3);
         assert_eq!(range.dirty(&mut watch, true), [3], "ours are still noticed");
-        assert_eq!(TOLD.load(Ordering::SeqCst), own.addr() + 24 + libc::SIGSEGV as usize, "and not told to the client");
+        assert_eq!(
+            TOLD.load(Ordering::Relaxed),
+            own.addr() + 24 + libc::SIGSEGV as usize,
+            "and not told to the client"
+        );
         watch.end(range.low(), range.high());
     }
 

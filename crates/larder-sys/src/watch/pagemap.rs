@@ -39,6 +39,8 @@ const WP_MATCHING: u64 = 1;
 /// Fail unless the range is registered for asynchronous write protection.
 const CHECK_WPASYNC: u64 = 2;
 
+/// In memory.
+pub const PRESENT: u64 = 1 << 3;
 /// Written since it was protected.
 pub const WRITTEN: u64 = 1 << 1;
 /// The soft-dirty bit is set.
