@@ -206,8 +206,9 @@ impl Node {
 struct Fuzzer {
     /// The first third of the roots. On the stack, since the whole fuzzer is.
     stack: [usize; SLOTS / 3],
-    /// The newest object, so that it is kept until a root refers to it: elsewhere its address may be in disguise only.
-    newest: usize,
+    /// The last two objects in hand: an object is, from its allocation until a root refers to it, and from its last root until it
+    /// is freed. Elsewhere its address may be in disguise only, since compilers undo a disguise as late as they can.
+    in_hand: [usize; 2],
     range: Words,
     /// The complement of the address of the uncollectable object that is the last third.
     hidden_table: usize,
@@ -230,7 +231,7 @@ impl Fuzzer {
         assert!(!table.is_null());
         Self {
             stack: [0; SLOTS / 3],
-            newest: 0,
+            in_hand: [0; 2],
             range: Words::roots(SLOTS / 3),
             hidden_table: !table.expose_provenance(),
             roots: [None; SLOTS],
@@ -243,6 +244,12 @@ impl Fuzzer {
             finalizers,
             step: 0,
         }
+    }
+
+    fn hold(&mut self, at: *mut u8) {
+        let hands = [at.expose_provenance(), self.in_hand[0]];
+        // SAFETY: an own field; volatile, so that it is really in memory.
+        unsafe { ptr::from_mut(&mut self.in_hand).write_volatile(hands) };
     }
 
     fn write_root(&mut self, slot: usize, value: usize) {
@@ -332,10 +339,9 @@ impl Fuzzer {
         [kind::NORMAL, kind::NORMAL, kind::NORMAL, kind::POINTER_FREE, kind::TYPED][self.random.below(5)]
     }
 
-    /// Checks a fresh object and writes its pattern. It is kept as the newest one.
+    /// Checks a fresh object and writes its pattern. It is kept in hand.
     fn dress(&mut self, at: *mut u8, kind: usize, requested: usize, displaced: bool) -> Node {
-        // SAFETY: an own field; volatile, so that it is really in memory.
-        unsafe { ptr::from_mut(&mut self.newest).write_volatile(at.expose_provenance()) };
+        self.hold(at);
         let size = if displaced { requested } else { object::size(at.addr()) };
         assert!(size >= requested && at.addr().is_multiple_of(16), "{at:p}: {size} bytes for {requested}");
         if !displaced {
@@ -507,6 +513,7 @@ impl Fuzzer {
         if self.node(n).is_plain() && roots == 1 {
             self.check(n);
             let at = self.node(n).at();
+            self.hold(at);
             self.drop_root(slot);
             self.nodes[n] = None;
             // SAFETY: nothing refers to it.
@@ -533,6 +540,7 @@ impl Fuzzer {
         }
         self.check(from);
         self.check(to);
+        self.hold(old);
         self.roots[slot] = Some(to);
         self.write_root(slot, new.addr());
         self.nodes[from] = None;
