@@ -397,16 +397,15 @@ fn format(run: Run, class: usize, kind: usize, owner: u32) -> &'static Block {
 
 /// Marks a run's cells as handed out.
 fn claim(b: &Block, from: usize, cells: usize, epoch: u8) {
-    // SAFETY: the block is `Small`.
-    debug_assert!(
-        b.state() == State::Small
-            && unsafe { &b.all_marks()[from..from + cells] }.iter().all(|m| {
-                let mark = m.load(Ordering::Relaxed);
-                mark != epoch && mark != other_mark(epoch)
-            }),
-        "a run that is claimed was free"
-    );
+    debug_assert!(b.state() == State::Small && !has_cell(b, from, cells, true), "a run that is claimed was free");
     set_marks(b, from, cells, birth_mark(b.kind.get() as usize, epoch));
+}
+
+/// Whether any of the cells is taken (or, without `taken`, free).
+fn has_cell(b: &Block, from: usize, cells: usize, taken: bool) -> bool {
+    // SAFETY: the block is `Small`.
+    let marks = unsafe { &b.all_marks()[from..from + cells] };
+    find(marks, 0, HEAP.epoch(), taken) < cells
 }
 
 fn set_marks(b: &Block, from: usize, cells: usize, mark: u8) {
@@ -565,14 +564,8 @@ fn put_aside(list: &mut List, run: [usize; 2], epoch: u8) {
 pub(crate) fn release(from: usize, to: usize) {
     let place = HEAP.space.place(from).expect("a run lies in a block");
     let cells = (to - from) / place.block.cell.get() as usize;
-    // SAFETY: the block is `Small`.
     debug_assert!(
-        place.base == from
-            && place.block.state() == State::Small
-            && unsafe { &place.block.all_marks()[place.cell..place.cell + cells] }.iter().all(|m| {
-                let (mark, epoch) = (m.load(Ordering::Relaxed), HEAP.epoch());
-                mark == epoch || mark == other_mark(epoch)
-            }),
+        place.base == from && place.block.state() == State::Small && !has_cell(place.block, place.cell, cells, false),
         "a run that is given back was claimed"
     );
     set_marks(place.block, place.cell, cells, 0);
