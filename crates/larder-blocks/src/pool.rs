@@ -83,6 +83,7 @@ impl Pool {
 
     /// Puts a run into its bin. The caller holds the lock.
     fn link(&self, space: &Space, run: Run) {
+        debug_assert_ne!(run.blocks.0, 0, "a run has blocks");
         // SAFETY: the run lies below the frontier.
         let (first, last) = unsafe { (space.block(run.first), space.block(run.first + run.blocks.0 - 1)) };
         for end in [first, last] {
@@ -166,6 +167,7 @@ impl Pool {
 
     /// Marks a run's records as taken, so that a neighbour that becomes free does not merge with it.
     fn claim(&self, space: &Space, run: Run) {
+        debug_assert_ne!(run.blocks.0, 0, "a run has blocks");
         // SAFETY: the run lies below the frontier.
         unsafe {
             space.block(run.first).set_state(State::Untouched);
@@ -268,11 +270,12 @@ impl Pool {
         let mut given = Blocks(0);
         for bin in (0..BINS).rev() {
             loop {
-                if self.resident().0 <= keep.0 {
-                    return given.to_bytes();
-                }
                 let run = {
                     let _guard = self.lock.lock();
+                    // Under the lock: others take runs meanwhile, and a surplus of nothing is no run.
+                    if self.resident().0 <= keep.0 {
+                        return given.to_bytes();
+                    }
                     let mut at = self.bins[bin].load(Ordering::Relaxed);
                     let mut found = None;
                     while at != EMPTY {
@@ -286,7 +289,7 @@ impl Pool {
                     }
                     let Some(first) = found else { break };
                     let mut run = self.unlink(space, first);
-                    let surplus = (self.resident().0 + run.blocks.0).saturating_sub(keep.0);
+                    let surplus = self.resident().0 + run.blocks.0 - keep.0;
                     if surplus < run.blocks.0 {
                         let rest = Run { first: run.first, blocks: run.blocks - Blocks(surplus), zero: false };
                         self.link(space, rest);
@@ -407,6 +410,64 @@ mod tests {
             p.give(&s, run);
         }
         assert_eq!(p.take_merging(&s, Blocks(total)).unwrap().first, first);
+    }
+
+    #[test]
+    fn discarding_while_others_take_and_give_harms_no_run() {
+        use std::sync::atomic::{AtomicBool, AtomicU32};
+        const TOTAL: usize = 200;
+        let (s, p) = (space(), Pool::new());
+        let first = s.take_fresh(Blocks(TOTAL)).unwrap();
+        p.give(&s, Run { first, blocks: Blocks(TOTAL), zero: true });
+        let owner: Vec<AtomicU32> = (0..first + TOTAL).map(|_| AtomicU32::new(0)).collect();
+        let over = AtomicBool::new(false);
+        let own = |run: Run, from: u32, to: u32| {
+            for (i, o) in owner.iter().enumerate().skip(run.first).take(run.blocks.0) {
+                assert_eq!(o.swap(to, Ordering::Relaxed), from, "block {i} is another's");
+            }
+        };
+        std::thread::scope(|scope| {
+            let takers: Vec<_> = (1..=4u32)
+                .map(|me| {
+                    let (s, p, own) = (&s, &p, &own);
+                    scope.spawn(move || {
+                        let mut held: Vec<Run> = Vec::new();
+                        for round in 0..100_000 {
+                            let n = Blocks((round * 7 + me as usize) % 12 + 1);
+                            if let Some(run) = p.take(s, n) {
+                                own(run, 0, me);
+                                // SAFETY: below the frontier.
+                                unsafe { s.block(run.first) }.set_state(State::Large);
+                                held.push(run);
+                            }
+                            if held.len() > 5 {
+                                let run = held.remove(0);
+                                // SAFETY: below the frontier.
+                                let state = unsafe { s.block(run.first) }.state();
+                                assert_eq!(state, State::Large, "others leave it alone");
+                                own(run, me, 0);
+                                p.give(s, Run { zero: false, ..run });
+                            }
+                        }
+                        for run in held {
+                            own(run, me, 0);
+                            p.give(s, run);
+                        }
+                    })
+                })
+                .collect();
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    // One more than is wanted: others take it in the meantime.
+                    p.discard(&s, p.resident().saturating_sub(Blocks(1)));
+                }
+            });
+            let ended: Vec<_> = takers.into_iter().map(|taker| taker.join()).collect();
+            over.store(true, Ordering::Relaxed);
+            assert!(ended.iter().all(Result::is_ok), "no taker found its run in other hands");
+        });
+        assert_eq!(p.resident() + p.discarded(), Blocks(TOTAL));
+        assert_eq!(p.take_merging(&s, Blocks(TOTAL)).unwrap().first, first);
     }
 
     #[test]
