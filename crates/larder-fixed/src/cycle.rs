@@ -547,6 +547,7 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
         HEAP.total.fetch_add(record.allocated.0 as u64, Ordering::Relaxed);
         HEAP.since.fetch_sub(record.allocated.0, Ordering::Relaxed);
         HEAP.freed.store(0, Ordering::Relaxed);
+        tls::with(|t| t.freed.set(0));
         CENSUS.store(0, Ordering::Relaxed);
         sharing::begin_sweep();
         if ablation::get().leaves_out(Optimization::LazySweep) {

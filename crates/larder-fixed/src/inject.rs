@@ -42,10 +42,12 @@ pub enum Point {
     RunsShelved = 17,
     /// An object's mark was read, and not yet compared with the epochs.
     MarkRead = 18,
+    /// In a free that takes no lock: it has counted, and the cell is still allocated.
+    FreeAlone = 19,
 }
 
 /// All points, for tests that visit each.
-pub const POINTS: [Point; 18] = [
+pub const POINTS: [Point; 19] = [
     Point::RefillEntered,
     Point::RefillLocked,
     Point::SweepNextBlock,
@@ -64,6 +66,7 @@ pub const POINTS: [Point; 18] = [
     Point::ShelfTaken,
     Point::RunsShelved,
     Point::MarkRead,
+    Point::FreeAlone,
 ];
 
 /// What a test wants to happen at points.

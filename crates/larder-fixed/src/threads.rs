@@ -10,7 +10,7 @@ use larder_sys::thread::{stack_pointer, thread_pointer};
 use larder_threads::{REGISTRY, Thread, blocking, defer, stop, suspend};
 
 use crate::heap::HEAP;
-use crate::refill;
+use crate::{refill, stats};
 
 /// The type of a thread's start routine.
 pub type StartFn = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -72,6 +72,7 @@ fn leave(result: usize) -> bool {
             refill::release_locked(class, from, to);
         });
     }
+    stats::tell_freed();
     REGISTRY.unregister_current(result)
 }
 
