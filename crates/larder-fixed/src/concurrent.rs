@@ -38,6 +38,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 
 use larder_blocks::block::State as BlockState;
 use larder_blocks::space::BLOCK_SHIFT;
+use larder_events::PhaseKind;
 use larder_policy::concurrent::{self as policy, CleanFacts, StartFacts};
 use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
@@ -53,6 +54,7 @@ use larder_units::{Blocks, Bytes, Nanos, PAGE};
 
 use crate::barrier::{self, Algorithm};
 use crate::heap::{HEAP, next_epoch};
+use crate::timeline::Timeline;
 use crate::view::View;
 use crate::{cycle, dirty, finalization, hooks, kind, large, lock, refill, roots};
 
@@ -116,6 +118,8 @@ struct State {
     aside: Vector<Entry>,
     tally: Tally,
     figures: Figures,
+    /// What the marker thread did.
+    timeline: Timeline,
     since_at_start: usize,
 }
 
@@ -128,10 +132,16 @@ pub struct Figures {
     pub start_pause: Nanos,
     /// From there until only the final stop was left.
     pub beside: Nanos,
+    /// When that was so for the first time.
+    pub ready: Nanos,
     /// Rounds of cleaning.
     pub rounds: u32,
     /// How often threads that allocated helped to mark.
     pub helps: u32,
+    /// Bytes that they marked.
+    pub bytes_helped: usize,
+    /// Most markers that marked beside the program at once, helping threads not counted.
+    pub markers: u32,
     /// Pages scanned again beside the program, and in the final stop.
     pub pages: [usize; 2],
     /// The program allocated faster than the cycle marked, or somebody wanted the cycle to end: marking ended in the stop.
@@ -152,11 +162,15 @@ static STATE: Guarded = Guarded(UnsafeCell::new(State {
         start: Nanos(0),
         start_pause: Nanos(0),
         beside: Nanos(0),
+        ready: Nanos(0),
         rounds: 0,
         helps: 0,
+        bytes_helped: 0,
+        markers: 0,
         pages: [0; 2],
         hurried: false,
     },
+    timeline: Timeline::new(),
     since_at_start: 0,
 }));
 
@@ -301,6 +315,8 @@ struct Guests {
     tally: Tally,
     overflowed: bool,
     helps: u32,
+    /// Bytes that they marked.
+    helped: usize,
 }
 
 struct GuardedGuests(UnsafeCell<Guests>);
@@ -317,6 +333,7 @@ static GUESTS_STATE: GuardedGuests = GuardedGuests(UnsafeCell::new(Guests {
     tally: Tally { bytes: 0, objects: 0, stolen: 0 },
     overflowed: false,
     helps: 0,
+    helped: 0,
 }));
 /// The barrier marked an object that nobody will scan by itself. Sync: anyone sets; read in the final stop.
 static HANDED_OVER_NESTED: AtomicBool = AtomicBool::new(false);
@@ -399,6 +416,7 @@ fn help(coming: usize) {
         guests.overflowed |= lost;
         guests.tally.bytes += tally.bytes;
         guests.tally.objects += tally.objects;
+        guests.helped += tally.bytes;
         guests.inside[number] = false;
     });
     aside.clear();
@@ -523,8 +541,8 @@ pub(crate) fn is_ready() -> bool {
 }
 
 /// Pushes what is left to be done in the final stop: what the marker thread had not come to, pages written lately, and what
-/// was put aside. World stopped; the caller has claimed the cycle.
-pub(crate) fn push_rest(marker: &mut Marker<'_, View>) {
+/// was put aside. World stopped; the caller has claimed the cycle. Returns how many pages had been written.
+pub(crate) fn push_rest(marker: &mut Marker<'_, View>) -> usize {
     // SAFETY: the caller's claim.
     let state = unsafe { &mut *STATE.0.get() };
     // SAFETY: the marker thread does not mark between `READY` and the next `ASKED`.
@@ -564,6 +582,7 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) {
         }
     }
     aside.clear();
+    figures.pages[1]
 }
 
 /// What the marker thread marked, and what was born marked. World stopped; the caller has claimed the cycle, and `waste` bytes were
@@ -576,8 +595,9 @@ pub(crate) fn found_live(waste: Bytes) -> Tally {
     Tally { bytes: state.tally.bytes + born, ..state.tally }
 }
 
-/// The cycle is over, completed or given up. World stopped; the caller has claimed it.
-pub(crate) fn finished(completed: bool) -> Figures {
+/// The cycle is over, completed or given up. World stopped; the caller has claimed it, and adds what the marker thread did to its own
+/// timeline, whose stop was requested at `stop`.
+pub(crate) fn finished(completed: bool, stop: Nanos, timeline: &mut Timeline) -> Figures {
     // SAFETY: the caller's claim.
     let state = unsafe { &mut *STATE.0.get() };
     let meanwhile = HEAP.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start);
@@ -585,6 +605,8 @@ pub(crate) fn finished(completed: bool) -> Figures {
     barrier::activate(None);
     WAS_HURRIED.store(state.figures.hurried, Ordering::Relaxed);
     let figures = state.figures;
+    state.timeline.add_until(PhaseKind::Wait, figures.ready, stop, 0);
+    timeline.append(&state.timeline);
     if completed {
         COMPLETED.fetch_add(1, Ordering::Relaxed);
     }
@@ -729,8 +751,11 @@ fn fetch(
 
 /// From `ASKED` to `MARKING`, or back to `IDLE`.
 fn begin() {
+    own_state().timeline.clear();
+    let begun = clock::now();
     // What the last cycle found dead is found now: while this one marks, no block becomes free.
     while phase() == ASKED && cycle::census(Blocks(usize::MAX / 2)) {}
+    let begun = own_state().timeline.add(PhaseKind::Census, begun, 0);
     // A fork waits until the rest is over: its child must find no lock held by a thread that it does not have, and a watch
     // that is whole.
     let _inside = cycle::pass_gate();
@@ -744,6 +769,8 @@ fn begin() {
         give_way();
         return;
     }
+    let State { timeline, watched, .. } = own_state();
+    timeline.add(PhaseKind::Watch, begun, watched.saturating_sub(HEAP.space.base()));
     HURRY.store(false, Ordering::Relaxed);
     loader::with_objects_held(|| {
         let started = cycle::with_cycle_lock(|| {
@@ -756,6 +783,7 @@ fn begin() {
             true
         });
         if started {
+            let begun = clock::now();
             // The world runs on; the loader's list and the lock keep what is looked at where it is.
             with_marker(|marker| {
                 lock::with(|| {
@@ -765,6 +793,7 @@ fn begin() {
                     });
                 });
             });
+            own_state().timeline.add(PhaseKind::StaticData, begun, 0);
         }
     });
 }
@@ -781,7 +810,8 @@ fn start_in_stopped_world() {
     lock::acquire();
     let begun = clock::now();
     let registry = REGISTRY.lock_to_stop();
-    registry.stop_world();
+    let threads = registry.stop_world().signalled as usize;
+    let stopped = own_state().timeline.add(PhaseKind::StopThreads, begun, threads);
     refill::lock_all();
     large::LOCK.lock_raw();
     let state = own_state();
@@ -794,7 +824,7 @@ fn start_in_stopped_world() {
     let new = next_epoch(old);
     cycle::begin_epochs(old, new);
     state.tally = Tally::default();
-    state.figures = Figures { start: begun, ..Figures::default() };
+    state.figures = Figures { start: begun, markers: 1, ..Figures::default() };
     state.since_at_start = HEAP.since.load(Ordering::Relaxed);
     LIVE_BEFORE.store(HEAP.live.load(Ordering::Relaxed), Ordering::Relaxed);
     let way = state.way;
@@ -829,11 +859,13 @@ fn start_in_stopped_world() {
         large::LOCK.unlock_raw();
         refill::unlock_all();
     }
+    own_state().timeline.add(PhaseKind::StartRoots, stopped, 0);
     registry.resume_world();
     drop(registry);
     // SAFETY: taken above.
     unsafe { lock::release() };
-    own_state().figures.start_pause = clock::now().since(begun);
+    let State { figures, timeline, .. } = own_state();
+    figures.start_pause = timeline.add(PhaseKind::StartStop, begun, threads).since(begun);
     cycle::count_pause(own_state().figures.start_pause);
     stop::wake_resumed(cycle::usable_cpus());
 }
@@ -904,6 +936,7 @@ fn drain() -> bool {
         tally.bytes += core::mem::take(&mut guests.tally.bytes);
         tally.objects += core::mem::take(&mut guests.tally.objects);
         figures.helps += core::mem::take(&mut guests.helps);
+        figures.bytes_helped += core::mem::take(&mut guests.helped);
         if core::mem::take(&mut guests.overflowed) {
             // SAFETY: the marker thread, whose marker is gone.
             unsafe { CREW.beside() }.stack.note_overflow();
@@ -915,8 +948,11 @@ fn drain() -> bool {
 
 /// From `MARKING` to `READY`.
 fn mark() {
+    let begun = clock::now();
     let mut found_before = None;
     let mut again = drain();
+    let State { timeline, tally, .. } = own_state();
+    timeline.add(PhaseKind::Trace, begun, tally.bytes);
     let mut rounds = 0;
     while again {
         let begun = clock::now();
@@ -937,6 +973,7 @@ fn clean() -> Option<usize> {
         return None;
     }
     let (_, new) = cycle::epochs();
+    let begun = clock::now();
     let found = with_marker_of(aside, tally, |marker| {
         let found = fetch(watch, *way, watched, true, |low, high| dirty::push(marker, new, low, high));
         if found.is_err() {
@@ -947,14 +984,22 @@ fn clean() -> Option<usize> {
     })?;
     figures.rounds += 1;
     figures.pages[0] += found;
-    drain().then_some(found)
+    let drained = drain();
+    own_state().timeline.add(PhaseKind::Clean, begun, found);
+    drained.then_some(found)
 }
 
 /// From `MARKING`: what is left is the final stop's.
 fn ready() {
-    let State { figures, .. } = own_state();
+    let State { figures, timeline, tally, .. } = own_state();
     figures.hurried |= HURRY.load(Ordering::Relaxed);
-    figures.beside = clock::now().since(figures.start);
+    let now = clock::now();
+    figures.beside = now.since(figures.start);
+    if figures.ready.0 == 0 {
+        figures.ready = now;
+        let resumed = Nanos(figures.start.0 + figures.start_pause.0);
+        timeline.add_until(PhaseKind::Beside, resumed, now, tally.bytes);
+    }
     enter(READY);
     MARKED.bump_and_wake_all();
 }
