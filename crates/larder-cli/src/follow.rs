@@ -6,12 +6,12 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use hdrhistogram::Histogram;
-use larder_events::{Cause, Counter, Cycle, CycleRecord, FILE_SUFFIX, IndexKind, OpenError, Phase, Reader};
+use larder_events::{Cause, Counter, Cycle, CycleRecord, FILE_SUFFIX, IndexKind, OpenError, Phase, PhaseKind, Reader};
 use larder_units::{Bytes, Nanos};
 use serde_json::json;
 
 use crate::exit::Failure;
-use crate::trace::Trace;
+use crate::trace::{self, Trace};
 
 /// Digits that a histogram keeps: percentiles are right to one part in a thousand.
 const DIGITS: u8 = 3;
@@ -358,7 +358,8 @@ impl Process {
         self.sums
     }
 
-    fn json(&self, Cycle { record: cycle, phases }: &Cycle) -> serde_json::Value {
+    fn json(&self, whole: &Cycle) -> serde_json::Value {
+        let cycle = &whole.record;
         let unix = self.start_realtime.0.saturating_add(cycle.start.since(self.start_monotonic).0);
         json!({
             "pid": self.sums.pid,
@@ -394,19 +395,17 @@ impl Process {
             "began_ns": cycle.began().0,
             "markers_beside": cycle.markers_beside,
             "pages_found": cycle.pages_cleaned + cycle.pages_left,
-            "phases": phases.iter().filter_map(phase_json).collect::<Vec<_>>(),
+            "phases": trace::in_order(whole).into_iter().map(phase_json).collect::<Vec<_>>(),
         })
     }
 }
 
-/// A phase of a kind that is known.
-fn phase_json(phase: &Phase) -> Option<serde_json::Value> {
-    let kind = phase.kind()?;
+fn phase_json((kind, phase): (PhaseKind, &Phase)) -> serde_json::Value {
     let mut json = json!({"phase": kind.name(), "start_ns": phase.start.0, "ns": phase.took.0});
     if !kind.unit().is_empty() {
         json[kind.unit()] = phase.amount.into();
     }
-    Some(json)
+    json
 }
 
 fn monotonic_now() -> Nanos {

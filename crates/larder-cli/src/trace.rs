@@ -12,6 +12,7 @@
 //!
 //! Counters: the heap, live bytes, markers at work, and written pages that were found.
 
+use std::cmp::Reverse;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -78,10 +79,7 @@ impl Trace {
         self.pauses(pid, cycle);
         let name = if record.begun.0 > 0 { "concurrent cycle" } else { "stop cycle" };
         self.slice((pid, CYCLES), name, record.began(), end, cycle_args(record));
-        let mut phases: Vec<_> = cycle.phases.iter().filter_map(|phase| Some((phase.kind()?, phase))).collect();
-        // Enclosing ones first.
-        phases.sort_by_key(|(_, phase)| (phase.start, std::cmp::Reverse(phase.end())));
-        for (kind, phase) in phases {
+        for (kind, phase) in in_order(cycle) {
             let track = if matches!(kind, PhaseKind::Census | PhaseKind::Watch) { BEFORE } else { CYCLES };
             self.slice((pid, track), kind.name(), phase.start, phase.end(), phase_args(kind, phase));
             if matches!(kind, PhaseKind::Clean | PhaseKind::Written) {
@@ -145,6 +143,13 @@ impl Trace {
     }
 }
 
+/// The phases of known kinds in the order in which they began, enclosing ones first.
+pub fn in_order(cycle: &Cycle) -> Vec<(PhaseKind, &Phase)> {
+    let mut phases: Vec<_> = cycle.phases.iter().filter_map(|phase| Some((phase.kind()?, phase))).collect();
+    phases.sort_by_key(|(_, phase)| (phase.start, Reverse(phase.end())));
+    phases
+}
+
 fn after(start: Nanos, took: Nanos) -> Nanos {
     Nanos(start.0.saturating_add(took.0))
 }
@@ -155,7 +160,11 @@ fn micros(time: Nanos) -> f64 {
 }
 
 fn phase_args(kind: PhaseKind, phase: &Phase) -> Value {
-    if kind.unit().is_empty() { json!({}) } else { Map::from_iter([(kind.unit().to_owned(), phase.amount.into())]).into() }
+    if kind.unit().is_empty() {
+        json!({})
+    } else {
+        Map::from_iter([(kind.unit().to_owned(), phase.amount.into())]).into()
+    }
 }
 
 fn cycle_args(record: &CycleRecord) -> Value {

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::ring::{CYCLE_WORDS, Header, IndexKind, MAGIC, MOST_PHASES, Slot};
-use crate::{CAPACITY, Counter, CycleRecord, Phase, FILE_BYTES, HEADER_BYTES, RECORD_BYTES, VERSION};
+use crate::{CAPACITY, Counter, CycleRecord, FILE_BYTES, HEADER_BYTES, Phase, RECORD_BYTES, VERSION};
 
 /// Why a file could not be read; each says what is wrong with it.
 #[derive(Debug)]

@@ -220,7 +220,9 @@ impl Writer {
         let slot = self.slot(number);
         // ORDER events.overwrite: with the fence in `Reader::cycles_since`. Weaker, a reader could keep a mixture.
         fence(Ordering::Release);
-        for (word, value) in slot.iter().zip(record.to_words().into_iter().chain(phases.iter().flat_map(|p| p.to_words()))) {
+        for (word, value) in
+            slot.iter().zip(record.to_words().into_iter().chain(phases.iter().flat_map(|p| p.to_words())))
+        {
             // Relaxed: the two ORDER labels order the words as a whole.
             word.store(value, Ordering::Relaxed);
         }

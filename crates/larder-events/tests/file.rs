@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use larder_events::{
-    CAPACITY, Cause, Counter, Cycle, CycleRecord, FILE_BYTES, Identity, IndexKind, MOST_PHASES, OpenError, Phase, Reader, Writer,
-    event_path,
+    CAPACITY, Cause, Counter, Cycle, CycleRecord, FILE_BYTES, Identity, IndexKind, MOST_PHASES, OpenError, Phase,
+    Reader, Writer, event_path,
 };
 use larder_units::{Bytes, Nanos};
 

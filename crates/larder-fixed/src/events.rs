@@ -2,7 +2,9 @@
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use larder_events::{Counter, CycleRecord, DIRECTORY_VARIABLE, FILE_BYTES, Identity, IndexKind, Phase, Writer, event_path};
+use larder_events::{
+    Counter, CycleRecord, DIRECTORY_VARIABLE, FILE_BYTES, Identity, IndexKind, Phase, Writer, event_path,
+};
 use larder_sys::{clock, env, memory, thread};
 use larder_threads::REGISTRY;
 use larder_units::Bytes;
