@@ -285,6 +285,7 @@ fn a_program_that_is_marked_beside_has_a_timeline() {
     let output = support::larder_with(&stage.join("lib"))
         // The program calls the barrier, which works on every kernel.
         .env("LARDER_WATCH", "barrier")
+        .env("LARDER_MARKERS_BESIDE", "2")
         .args(["run", "--concurrent", "--quiet", "--trace"])
         .args([&trace, Path::new("--log"), &log, &cache])
         .args(["2", "24", "1", "4000", "30"])
@@ -299,6 +300,7 @@ fn a_program_that_is_marked_beside_has_a_timeline() {
         let pid = line["pid"].as_u64().unwrap() as u32;
         let is_concurrent = line["concurrent_ns"].as_u64().unwrap() > 0;
         concurrent += usize::from(is_concurrent);
+        assert_eq!(line["markers_beside"], if is_concurrent { 2 } else { 0 }, "{line}");
         let name = if is_concurrent { "concurrent cycle" } else { "stop cycle" };
         let cycles = timeline.slices(pid, name);
         let cycle = cycles.iter().find(|cycle| cycle.args["cycle"] == line["cycle"]).expect("each line has its slice");
