@@ -2,7 +2,7 @@
 //!
 //! With the feature `inject` each point calls the hook that a test set; without it a point is nothing.
 
-/// Points in the order in which a refill, a free and a large allocation pass them.
+/// Points in the order in which a refill, a free and a large allocation pass them, and those of a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Point {
@@ -42,9 +42,13 @@ pub enum Point {
     RunsShelved = 17,
     /// An object's mark was read, and not yet compared with the epochs.
     MarkRead = 18,
+    /// The gate that keeps collectors out is closed, by a fork or by whoever stops the world for a client.
+    GateClosed = 19,
+    /// It is about to open again.
+    GateOpens = 20,
 }
 
-/// All points, for tests that visit each.
+/// The points of refills, frees and large allocations, for tests that visit each.
 pub const POINTS: [Point; 18] = [
     Point::RefillEntered,
     Point::RefillLocked,
