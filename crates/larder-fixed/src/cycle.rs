@@ -27,7 +27,7 @@ use larder_policy::pacing::{self, Adjustments, HeapFacts};
 use larder_sync::gate::{Gate, Inside};
 use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
-use larder_sys::signal::{self, Mask};
+use larder_sys::signal::Mask;
 use larder_sys::{clock, cpus, loader, specific, thread, tls};
 use larder_threads::{REGISTRY, Thread, ThreadState, blocking, defer, stop};
 use larder_trace::crew::CREW;
@@ -38,6 +38,7 @@ use larder_units::{Blocks, Bytes, Nanos};
 use crate::ablation::Optimization;
 use crate::heap::{HEAP, next_epoch};
 use crate::hooks::{self, Event};
+use crate::inject::{Point, point};
 use crate::settings;
 use crate::timeline::Timeline;
 use crate::view::View;
@@ -477,20 +478,22 @@ fn run_once(request: &Request) -> Ran {
 /// Sync: its own.
 static GATE: Gate = Gate::new_open();
 
-/// Waits until no cycle is under way, and keeps new ones out.
+/// The mask of a thread that closes the gate, from before it does until it defers or has opened it again: a client's handler
+/// that collected meanwhile would wait before the gate that its own thread closed. The stop signal is open, whatever the
+/// program blocks around a fork: a collector inside may wait for this thread's answer.
+pub(crate) fn mask_at_gate() -> Mask {
+    all_but_stop().set()
+}
+
+/// Waits until no cycle is under way, and keeps new ones out. The caller has [`mask_at_gate`].
 pub(crate) fn keep_collectors_out() {
-    close_gate();
-}
-
-/// Closes the gate. Programs block all signals around fork; but a collector inside may wait for this thread's answer.
-fn close_gate() {
-    let own_mask = signal::unblock(stop::signal());
     GATE.close();
-    own_mask.set();
+    point(Point::GateClosed);
 }
 
-/// Undoes [`keep_collectors_out`].
+/// Undoes [`keep_collectors_out`]. The caller has [`mask_at_gate`].
 pub(crate) fn let_collectors_in() {
+    point(Point::GateOpens);
     GATE.open();
 }
 
@@ -963,10 +966,12 @@ fn return_memory(all: bool) -> Bytes {
 
 /// Before fork: no cycle is under way, and this thread holds every lock of the heap.
 pub(crate) fn before_fork() {
-    close_gate();
+    let mask = mask_at_gate();
+    keep_collectors_out();
     PREPARE.lock_raw();
     CYCLE.lock_raw();
     lock::acquire();
+    mask.set();
     REGISTRY.before_fork();
     refill::lock_all();
     large::LOCK.lock_raw();
@@ -979,6 +984,7 @@ pub(crate) fn before_fork() {
 /// # Safety
 /// The calling thread called `before_fork`.
 pub(crate) unsafe fn after_fork_in_parent() {
+    let mask = mask_at_gate();
     // SAFETY: all were taken by `before_fork`.
     unsafe {
         HEAP.pool.lock().unlock_raw();
@@ -991,7 +997,8 @@ pub(crate) unsafe fn after_fork_in_parent() {
         PREPARE.unlock_raw();
     }
     AGAIN.bump_and_wake_all();
-    GATE.open();
+    let_collectors_in();
+    mask.set();
 }
 
 /// After fork, in the child.
@@ -999,6 +1006,7 @@ pub(crate) unsafe fn after_fork_in_parent() {
 /// # Safety
 /// The calling thread called `before_fork` and is the only one of the child.
 pub(crate) unsafe fn after_fork_in_child() {
+    let mask = mask_at_gate();
     // Its record is used again for another thread.
     if REGISTRY.current().is_none_or(|own| !core::ptr::eq(own, settings::MAIN.load(Ordering::Relaxed))) {
         settings::MAIN.store(core::ptr::null_mut(), Ordering::Relaxed);
@@ -1020,5 +1028,6 @@ pub(crate) unsafe fn after_fork_in_child() {
         CREW.reset_after_fork();
         concurrent::after_fork_in_child();
     }
+    mask.set();
     events::after_fork_in_child();
 }

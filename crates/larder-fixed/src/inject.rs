@@ -2,7 +2,7 @@
 //!
 //! With the feature `inject` each point calls the hook that a test set; without it a point is nothing.
 
-/// Points in the order in which a refill, a free and a large allocation pass them.
+/// Points in the order in which a refill, a free and a large allocation pass them, and those of a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Point {
@@ -44,9 +44,13 @@ pub enum Point {
     MarkRead = 18,
     /// In a free that takes no lock: it has counted, and the cell is still allocated.
     FreeAlone = 19,
+    /// The gate that keeps collectors out is closed, by a fork or by whoever stops the world for a client.
+    GateClosed = 20,
+    /// It is about to open again.
+    GateOpens = 21,
 }
 
-/// All points, for tests that visit each.
+/// The points of refills, frees and large allocations, for tests that visit each.
 pub const POINTS: [Point; 19] = [
     Point::RefillEntered,
     Point::RefillLocked,
