@@ -1,8 +1,9 @@
-//! `larder experiment NAME`: runs a paper's experiments here, prints its numbers beside ours, and draws its figures.
+//! `larder experiment NAME`: runs a paper's experiments here, prints its numbers beside ours, and draws its figures; or runs a peer.
 //!
 //! Each experiment is a module with one function that measures and fills a [`Report`]; [`measure`] runs programs on either library,
 //! [`html`] draws. What is written: `NAME.html`, one page that needs nothing beside it, and `NAME.json`, every figure of every run.
 
+mod hotspot;
 mod html;
 mod labs;
 mod labs_numbers;
@@ -31,7 +32,7 @@ pub struct ExperimentArguments {
     /// The folder for NAME.html and NAME.json
     #[arg(long, short, default_value = ".", value_name = "FOLDER")]
     output: PathBuf,
-    /// The paper's sizes and numbers of threads
+    /// The paper's sizes and numbers of threads; with hotspot, longer runs at more numbers of threads
     #[arg(long, conflicts_with = "quick")]
     full: bool,
     /// The smallest sizes, one round: to see that everything runs
@@ -52,6 +53,8 @@ enum Name {
     Vee05,
     /// Kirsch, Payer and Röck: hierarchical allocation buffers
     Hab,
+    /// Our moving heap against HotSpot's: the same programs in C and in Java
+    Hotspot,
 }
 
 /// How much is run.
@@ -146,6 +149,7 @@ pub fn run(arguments: &ExperimentArguments) -> Result<u8, Failure> {
         Name::Thesis3 => ("thesis-3", thesis::chapter_3(&measure::Bench::new()?, size)?),
         Name::Vee05 => ("vee05", labs::vee05(size)?),
         Name::Hab => ("hab", labs::hab(size)?),
+        Name::Hotspot => ("hotspot", hotspot::hotspot(size)?),
     };
     print!("{}", report.text);
     let files = [
