@@ -2,6 +2,7 @@ import com.sun.management.OperatingSystemMXBean;
 import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.Locale;
 
 /**
@@ -91,7 +92,7 @@ final class Vm {
             }
             i++;
         }
-        return java.util.Arrays.copyOf(left, count);
+        return Arrays.copyOf(left, count);
     }
 
     /** The argument at a place, or what is taken without one. */
@@ -144,6 +145,9 @@ final class Vm {
 
     private static void gaveUp(Throwable e) {
         if (e instanceof OutOfMemoryError) {
+            if (String.valueOf(e.getMessage()).contains("native thread")) {
+                throw fail("cannot start %d threads: try fewer, or raise ulimit -u", threads);
+            }
             System.err.println(program + ": out of memory: try a larger -Xmx");
             Runtime.getRuntime().halt(3);
         }

@@ -135,15 +135,18 @@ static void vm_roots(void *context, larder_vm_visitor *visitor) {
     visitor->slots(visitor, vm_global, VM_GLOBALS);
 }
 
-/* The longest pause of a young collection that did not become a full one. The heap counts a pause after its collection, so each
- * is looked at when the next begins. */
-static uint64_t vm_longest_young_ns, vm_counted_pause_ns;
+/* Pauses of young collections that did not become full ones: the longest, and the sum. The heap counts a pause after its
+ * collection, so each is looked at when the next begins. */
+static uint64_t vm_longest_young_ns, vm_young_pause_ns, vm_counted_pause_ns;
 static int vm_last_kind;
 
 static void vm_count_pause(const larder_vm_stats *s) {
     uint64_t pause = s->pause_ns - vm_counted_pause_ns;
     vm_counted_pause_ns = s->pause_ns;
-    if (vm_last_kind == LARDER_VM_YOUNG && pause > vm_longest_young_ns)
+    if (vm_last_kind != LARDER_VM_YOUNG)
+        return;
+    vm_young_pause_ns += pause;
+    if (pause > vm_longest_young_ns)
         vm_longest_young_ns = pause;
 }
 
@@ -290,12 +293,12 @@ static inline int vm_end(const char *name, uint64_t checksum, uint64_t operation
     printf("program=%s threads=%ld checksum=%016" PRIx64 " operations=%" PRIu64 " seconds=%.3f young=%" PRIu64 " full=%" PRIu64
            " pause_ms=%.1f longest_ms=%.2f copied_mib=%.1f promoted_mib=%.1f compacted_mib=%.1f copying_ms=%.1f"
            " compacting_ms=%.1f buffers=%" PRIu64 " buffer_mib=%.1f unused_mib=%.1f cards=%" PRIu64
-           " cpu_s=%.3f stopping_ms=%.1f longest_young_ms=%.3f allocated_mib=%.1f peak_mib=%.1f\n",
+           " cpu_s=%.3f stopping_ms=%.1f young_pause_ms=%.3f longest_young_ms=%.3f allocated_mib=%.1f peak_mib=%.1f\n",
            name, vm_threads, checksum, operations, seconds, s.young_collections, s.full_collections, s.pause_ns / 1e6,
            s.longest_pause_ns / 1e6, s.copied_bytes / 1048576.0, s.promoted_bytes / 1048576.0, s.compacted_bytes / 1048576.0,
            s.copying_ns / 1e6, s.compacting_ns / 1e6, s.buffers, s.buffer_bytes / 1048576.0, s.unused_bytes / 1048576.0,
-           s.dirty_cards, cpu_s, s.stopping_ns / 1e6, vm_longest_young_ns / 1e6, allocated / 1048576.0,
-           usage.ru_maxrss / 1024.0);
+           s.dirty_cards, cpu_s, s.stopping_ns / 1e6, vm_young_pause_ns / 1e6, vm_longest_young_ns / 1e6,
+           allocated / 1048576.0, usage.ru_maxrss / 1024.0);
     larder_vm_destroy(vm);
     return 0;
 }

@@ -96,6 +96,19 @@ fn without_java_it_says_where_that_comes_from() {
 }
 
 #[test]
+fn only_hotspot_has_programs_to_choose_from() {
+    let folder = Folder::new();
+    for (arguments, wanted) in [
+        (["experiment", "vee05", "--only", "chat"], "--only chooses among the programs of hotspot"),
+        (["experiment", "hotspot", "--only", "nbody"], "[possible values: trees, cache, compiler, warehouse, chat]"),
+    ] {
+        let output = larder(&folder).args(arguments).output().unwrap();
+        assert!(!output.status.success());
+        assert!(stderr(&output).contains(wanted), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_virtual_machine_that_fails_is_quoted() {
     let Some(stage) = std::env::var_os("LARDER_STAGE") else { return };
     if !Path::new(&stage).join("apps/vm/trees").is_file() {

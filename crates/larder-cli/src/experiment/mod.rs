@@ -38,6 +38,9 @@ pub struct ExperimentArguments {
     /// The smallest sizes, one round: to see that everything runs
     #[arg(long)]
     quick: bool,
+    /// Of hotspot, this program only
+    #[arg(long, value_name = "PROGRAM", value_parser = hotspot::PROGRAMS)]
+    only: Option<String>,
 }
 
 /// The experiments.
@@ -137,6 +140,9 @@ pub fn run(arguments: &ExperimentArguments) -> Result<u8, Failure> {
         (_, true) => Size::Full,
         _ => Size::Scaled,
     };
+    if arguments.only.is_some() && !matches!(arguments.name, Name::Hotspot) {
+        return Err(Failure::tool("--only chooses among the programs of hotspot: leave it out"));
+    }
     // Before hours of work.
     fs::create_dir_all(&arguments.output).map_err(|error| {
         Failure::tool(format!(
@@ -149,7 +155,7 @@ pub fn run(arguments: &ExperimentArguments) -> Result<u8, Failure> {
         Name::Thesis3 => ("thesis-3", thesis::chapter_3(&measure::Bench::new()?, size)?),
         Name::Vee05 => ("vee05", labs::vee05(size)?),
         Name::Hab => ("hab", labs::hab(size)?),
-        Name::Hotspot => ("hotspot", hotspot::hotspot(size)?),
+        Name::Hotspot => ("hotspot", hotspot::hotspot(size, arguments.only.as_deref())?),
     };
     print!("{}", report.text);
     let files = [

@@ -41,6 +41,8 @@ pub struct Collections {
     pub pause_ms: f64,
     /// Of that, the work.
     pub work_ms: f64,
+    /// Of `pause_ms`, the stops that collected the young generation only.
+    pub young_pause_ms: f64,
     /// The longest pause that collected the young generation only.
     pub longest_young_ms: f64,
     /// The longest pause.
@@ -90,6 +92,7 @@ impl Log {
             match stop.kind {
                 Kind::Young => {
                     sum.young += 1;
+                    sum.young_pause_ms += stop.pause_ms;
                     sum.longest_young_ms = sum.longest_young_ms.max(stop.pause_ms);
                 }
                 Kind::Full => sum.full += 1,
@@ -197,6 +200,7 @@ mod tests {
         assert_eq!((all.young, all.full, all.other), (2, 1, 0));
         assert!(near(all.pause_ms, 2.908077 + 18.570795 + 1.399144), "{all:?}");
         assert!(near(all.work_ms, 2.852 + 18.417 + 1.321), "{all:?}");
+        assert!(near(all.young_pause_ms, 2.908077 + 1.399144), "{all:?}");
         assert!(near(all.longest_young_ms, 2.908077) && near(all.longest_ms, 18.570795), "{all:?}");
         assert_eq!(all.concurrent_ms, 0.0);
     }

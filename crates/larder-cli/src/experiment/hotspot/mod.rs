@@ -20,6 +20,8 @@ use super::{Report, Size};
 use crate::exit::Failure;
 use runs::{Contender, Load, Machines, Measured};
 
+/// The programs.
+pub const PROGRAMS: [&str; 5] = ["trees", "cache", "compiler", "warehouse", "chat"];
 /// Threads of a room of `chat`.
 const THREADS_OF_A_ROOM: usize = 40;
 
@@ -49,28 +51,28 @@ impl Compared {
 fn loads(size: Size) -> Vec<Load> {
     let threads: Vec<usize> = size.of(vec![2], vec![1, 2, 8, 64], vec![1, 2, 4, 8, 16, 64, 256]);
     let rooms: Vec<usize> = size.of(vec![1], vec![5, 10, 25], vec![5, 10, 15, 20, 25]);
-    // About a second each by default, for all threads together.
+    // About half a second each by default, for all threads together.
     let programs = [
         ("trees", size.of(["400000", "12"], ["40000000", "16"], ["400000000", "18"]).to_vec()),
-        ("cache", size.of(["400000", "4000"], ["16000000", "100000"], ["100000000", "100000"]).to_vec()),
-        ("compiler", size.of(["60"], ["4000"], ["30000"]).to_vec()),
+        ("cache", size.of(["400000", "4000"], ["4000000", "100000"], ["100000000", "100000"]).to_vec()),
+        ("compiler", size.of(["60"], ["3000"], ["30000"]).to_vec()),
     ];
     let strings = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-    let (young_mib, old_mib, warm) = (size.of(2, 8, 8), 64, size.of(1, 2, 2));
+    let (young_mib, old_mib, warm) = (size.of(2, 8, 8), 64, size.of(1, 3, 3));
     let load = |program, sizes, threads| Load { program, sizes, threads, young_mib, old_mib, warm };
     let mut loads = Vec::new();
     for (program, sizes) in programs {
         loads.extend(threads.iter().map(|&threads| load(program, strings(&sizes), threads)));
     }
     // Its transactions are of each thread.
-    let transactions: usize = size.of(10_000, 4_000_000, 20_000_000);
+    let transactions: usize = size.of(10_000, 3_000_000, 20_000_000);
     for &threads in &threads {
         let each = (transactions / threads).to_string();
         loads.push(load("warehouse", strings(&[&each, size.of("500", "4000", "4000")]), threads));
     }
     // Users wait for one another: what is allocated meanwhile is little, so the young generation is, too.
     for rooms in rooms {
-        let messages = (size.of(10, 600, 3000) / rooms).to_string();
+        let messages = (size.of(10, 300, 3000) / rooms).to_string();
         let chat = load("chat", strings(&[&rooms.to_string(), &messages]), rooms * THREADS_OF_A_ROOM);
         loads.push(Load { young_mib: 2, ..chat });
     }
@@ -137,10 +139,11 @@ fn longest_young(run: &Measured) -> f64 {
     run.collections.longest_young_ms
 }
 
-/// The experiment.
-pub fn hotspot(size: Size) -> Result<Report, Failure> {
+/// The experiment, with one of the programs or all.
+pub fn hotspot(size: Size, only: Option<&str>) -> Result<Report, Failure> {
     let machines = Machines::new()?;
-    let loads = loads(size);
+    let mut loads = loads(size);
+    loads.retain(|load| only.is_none_or(|only| load.program == only));
     let example = runs::java_options(&loads[0], Contender::Parallel).join(" ");
     let warm = loads[0].warm;
     let all = measure(&machines, loads, size.of(1, 3, 5))?;
@@ -166,9 +169,7 @@ pub fn hotspot(size: Size) -> Result<Report, Failure> {
     report.put("loads", Value::Array(all.iter().map(Compared::json).collect()));
 
     summary(&mut report, &all);
-    let mut programs: Vec<&str> = all.iter().map(|compared| compared.load.program).collect();
-    programs.dedup();
-    for program in programs {
+    for program in PROGRAMS {
         let of: Vec<&Compared> = all.iter().filter(|compared| compared.load.program == program).collect();
         section(&mut report, program, &of);
     }
@@ -223,6 +224,7 @@ fn section(report: &mut Report, program: &str, all: &[&Compared]) {
         "full",
         "pauses ms/GiB",
         "without stopping",
+        "mean young ms",
         "longest young ms",
         "longest ms",
         "peak MiB",
@@ -241,6 +243,7 @@ fn section(report: &mut Report, program: &str, all: &[&Compared]) {
                 figure(&|run| run.collections.full as f64),
                 figure(&pause_per_gib),
                 figure(&|run| run.collections.work_ms / (run.printed("allocated_mib") / 1024.0)),
+                figure(&|run| run.collections.young_pause_ms / run.collections.young as f64),
                 figure(&longest_young),
                 figure(&|run| run.collections.longest_ms),
                 figure(&|run| run.printed("peak_mib")),
@@ -269,5 +272,24 @@ fn section(report: &mut Report, program: &str, all: &[&Compared]) {
             series: Contender::ALL.map(line).into(),
             bars: Vec::new(),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_has_loads_of_every_size_and_chat_two_hundred_to_a_thousand_threads() {
+        for size in [Size::Quick, Size::Scaled, Size::Full] {
+            let all = loads(size);
+            for program in PROGRAMS {
+                assert!(all.iter().any(|load| load.program == program), "{size:?}, {program}");
+            }
+            assert!(all.iter().all(|load| PROGRAMS.contains(&load.program) && load.threads <= 1000), "{size:?}");
+        }
+        let threads: Vec<usize> =
+            loads(Size::Scaled).iter().filter(|load| load.program == "chat").map(|load| load.threads).collect();
+        assert_eq!(threads, [200, 400, 1000]);
     }
 }

@@ -98,7 +98,7 @@ impl Measured {
             "printed": self.printed,
             "collections": {
                 "young": c.young, "full": c.full, "other": c.other, "pause_ms": c.pause_ms, "work_ms": c.work_ms,
-                "longest_young_ms": c.longest_young_ms, "longest_ms": c.longest_ms, "concurrent_ms": c.concurrent_ms,
+                "young_pause_ms": c.young_pause_ms, "longest_young_ms": c.longest_young_ms, "longest_ms": c.longest_ms, "concurrent_ms": c.concurrent_ms,
             },
         })
     }
@@ -165,6 +165,7 @@ impl Machines {
             other: 0,
             pause_ms: of("pause_ms"),
             work_ms: of("pause_ms") - of("stopping_ms"),
+            young_pause_ms: of("young_pause_ms"),
             longest_young_ms: of("longest_young_ms"),
             longest_ms: of("longest_ms"),
             concurrent_ms: 0.0,
