@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 typedef uintptr_t Ref;
@@ -28,12 +29,16 @@ static const char *program_name;
 static larder_vm *vm;
 static larder_vm_config vm_config;
 static long vm_threads = 1;
-static double vm_begun_s;
+static double vm_begun_s, vm_begun_cpu_s;
+
+static inline double clock_s(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
 
 static inline double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
+    return clock_s(CLOCK_MONOTONIC);
 }
 
 /* A random generator with a state of its own (splitmix64). */
@@ -130,6 +135,33 @@ static void vm_roots(void *context, larder_vm_visitor *visitor) {
     visitor->slots(visitor, vm_global, VM_GLOBALS);
 }
 
+/* Pauses of young collections that did not become full ones: the longest, and the sum. The heap counts a pause after its
+ * collection, so each is looked at when the next begins. */
+static uint64_t vm_longest_young_ns, vm_young_pause_ns, vm_counted_pause_ns;
+static int vm_last_kind;
+
+static void vm_count_pause(const larder_vm_stats *s) {
+    uint64_t pause = s->pause_ns - vm_counted_pause_ns;
+    vm_counted_pause_ns = s->pause_ns;
+    if (vm_last_kind != LARDER_VM_YOUNG)
+        return;
+    vm_young_pause_ns += pause;
+    if (pause > vm_longest_young_ns)
+        vm_longest_young_ns = pause;
+}
+
+static void vm_before(void *context, int kind) {
+    (void)context, (void)kind;
+    larder_vm_stats s;
+    larder_vm_get_stats(vm, &s);
+    vm_count_pause(&s);
+}
+
+static void vm_after(void *context, int kind) {
+    (void)context;
+    vm_last_kind = kind;
+}
+
 static long vm_number(const char *option, const char *text, long least, long most) {
     char *end;
     long value = text ? strtol(text, &end, 10) : 0;
@@ -191,12 +223,14 @@ static inline int vm_begin(int argc, char **argv) {
         } else
             argv[left++] = argv[i];
     }
-    static const larder_vm_host host = {.size = vm_size, .scan = vm_scan, .roots = vm_roots};
+    static const larder_vm_host host = {
+        .size = vm_size, .scan = vm_scan, .roots = vm_roots, .before = vm_before, .after = vm_after};
     char why[200];
     vm = larder_vm_create(&vm_config, &host, why, sizeof why);
     if (!vm)
         fail("%s", why);
     vm_begun_s = now_s();
+    vm_begun_cpu_s = clock_s(CLOCK_PROCESS_CPUTIME_ID);
     return left;
 }
 
@@ -240,16 +274,31 @@ static inline uint64_t vm_in_threads(uint64_t (*body)(Thread *, long)) {
 
 /* Prints the result line and ends the heap. The checksum does not depend on settings, nor on the number of collections. */
 static inline int vm_end(const char *name, uint64_t checksum, uint64_t operations) {
-    double seconds = now_s() - vm_begun_s;
-    larder_vm_stats s;
+    double seconds = now_s() - vm_begun_s, cpu_s = clock_s(CLOCK_PROCESS_CPUTIME_ID) - vm_begun_cpu_s;
+    larder_vm_stats s, end;
     larder_vm_get_stats(vm, &s);
+    vm_count_pause(&s);
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    /* One collection more, not counted, says what is left in the buffers: then what was allocated is known. */
+    if (!vm_config.never_collect) {
+        Thread *thread = larder_vm_attach(vm);
+        if (thread) {
+            larder_vm_collect(thread, LARDER_VM_YOUNG);
+            larder_vm_detach(thread);
+        }
+    }
+    larder_vm_get_stats(vm, &end);
+    double allocated = (double)(end.buffer_bytes - end.unused_bytes + end.large_bytes);
     printf("program=%s threads=%ld checksum=%016" PRIx64 " operations=%" PRIu64 " seconds=%.3f young=%" PRIu64 " full=%" PRIu64
            " pause_ms=%.1f longest_ms=%.2f copied_mib=%.1f promoted_mib=%.1f compacted_mib=%.1f copying_ms=%.1f"
-           " compacting_ms=%.1f buffers=%" PRIu64 " buffer_mib=%.1f unused_mib=%.1f cards=%" PRIu64 "\n",
+           " compacting_ms=%.1f buffers=%" PRIu64 " buffer_mib=%.1f unused_mib=%.1f cards=%" PRIu64
+           " cpu_s=%.3f stopping_ms=%.1f young_pause_ms=%.3f longest_young_ms=%.3f allocated_mib=%.1f peak_mib=%.1f\n",
            name, vm_threads, checksum, operations, seconds, s.young_collections, s.full_collections, s.pause_ns / 1e6,
            s.longest_pause_ns / 1e6, s.copied_bytes / 1048576.0, s.promoted_bytes / 1048576.0, s.compacted_bytes / 1048576.0,
            s.copying_ns / 1e6, s.compacting_ns / 1e6, s.buffers, s.buffer_bytes / 1048576.0, s.unused_bytes / 1048576.0,
-           s.dirty_cards);
+           s.dirty_cards, cpu_s, s.stopping_ns / 1e6, vm_young_pause_ns / 1e6, vm_longest_young_ns / 1e6,
+           allocated / 1048576.0, usage.ru_maxrss / 1024.0);
     larder_vm_destroy(vm);
     return 0;
 }

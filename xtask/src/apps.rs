@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::clients::find;
+use crate::java;
 use crate::programs::{WITHOUT_RSEQ, stock};
 use crate::stage;
 use crate::tally::Tally;
@@ -25,31 +26,50 @@ const THREADS: &[&str] = &["1", "2", "5"];
 /// No run takes a tenth of this on a quiet machine.
 const LIMIT: &str = "60";
 
-/// Compiles every program into `into`, linked to the library in `lib`. `None` where there is no C compiler.
+/// Compiles every program into `into`, and those of `apps/vm` that have brothers in Java into its folder `vm`, linked to the
+/// libraries in `lib`. `None` where there is no C compiler.
 pub fn compile(workspace: &Workspace, lib: &Path, into: &Path) -> Result<Option<()>> {
-    let named = env::var("CC").ok().filter(|name| !name.is_empty());
-    let found = named.or_else(|| ["cc", "gcc", "clang"].into_iter().find(|name| find(name).is_some()).map(Into::into));
-    let Some(compiler) = found else { return Ok(None) };
-    std::fs::create_dir_all(into).with_context(|| format!("cannot create {}", into.display()))?;
+    let Some(compiler) = compiler() else { return Ok(None) };
+    // By its file, so that no other libgc is linked.
+    let libgc = lib.join("libgc.so.1").display().to_string();
     for program in PROGRAMS {
-        // By its file, so that no other libgc is linked; renamed into place, because the old one may be running.
-        let (binary, new) = (into.join(program), into.join(format!("{program}.new")));
-        let status = Command::new(&compiler)
-            .args(["-O2", "-Wall", "-Wextra", "-pthread", "-I"])
-            .arg(workspace.root().join("include"))
-            .arg(workspace.root().join(format!("apps/gc/{program}.c")))
-            .arg("-o")
-            .arg(&new)
-            .arg(lib.join("libgc.so.1"))
-            .args(["-Wl,-rpath,$ORIGIN/../lib", "-lm"])
-            .status()
-            .with_context(|| format!("cannot start {compiler}"))?;
-        if !status.success() {
-            bail!("{compiler} could not compile apps/gc/{program}.c ({status})");
-        }
-        std::fs::rename(&new, &binary).with_context(|| format!("cannot create {}", binary.display()))?;
+        let link = [libgc.as_str(), "-Wl,-rpath,$ORIGIN/../lib", "-lm"];
+        compile_one(workspace, &compiler, &format!("apps/gc/{program}.c"), &into.join(program), &link)?;
+    }
+    if !workspace.has("larder-vm") {
+        return Ok(Some(()));
+    }
+    let folder = format!("-L{}", lib.display());
+    for program in java::PROGRAMS {
+        let link = [folder.as_str(), "-llarder_vm", "-Wl,-rpath,$ORIGIN/../../lib"];
+        compile_one(workspace, &compiler, &format!("apps/vm/{program}.c"), &into.join("vm").join(program), &link)?;
     }
     Ok(Some(()))
+}
+
+fn compiler() -> Option<String> {
+    let named = env::var("CC").ok().filter(|name| !name.is_empty());
+    named.or_else(|| ["cc", "gcc", "clang"].into_iter().find(|name| find(name).is_some()).map(Into::into))
+}
+
+fn compile_one(workspace: &Workspace, compiler: &str, source: &str, binary: &Path, link: &[&str]) -> Result<()> {
+    let folder = binary.parent().context("a program lies in a folder")?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    // Renamed into place, because the old one may be running.
+    let new = binary.with_extension("new");
+    let status = Command::new(compiler)
+        .args(["-O2", "-Wall", "-Wextra", "-pthread", "-I"])
+        .arg(workspace.root().join("include"))
+        .arg(workspace.root().join(source))
+        .arg("-o")
+        .arg(&new)
+        .args(link)
+        .status()
+        .with_context(|| format!("cannot start {compiler}"))?;
+    if !status.success() {
+        bail!("{compiler} could not compile {source} ({status})");
+    }
+    std::fs::rename(&new, binary).with_context(|| format!("cannot create {}", binary.display()))
 }
 
 /// Stages Larder and runs the programs.

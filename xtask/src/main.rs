@@ -10,6 +10,7 @@ mod check;
 mod clients;
 mod critical_sections;
 mod faults;
+mod java;
 mod programs;
 mod soak;
 mod stage;
@@ -50,7 +51,7 @@ enum Task {
     Test,
     /// Compile and run the C and C++ programs of crates/larder-gc/tests/c
     Programs(programs::Options),
-    /// Run the thesis's programs of apps/gc, and those of apps/vm, at small sizes and compare their checksums
+    /// Run the thesis's programs of apps/gc, and those of apps/vm and apps/java, at small sizes and compare their checksums
     Apps,
     /// Run the client programs of tests/clients and compare what they print
     Clients(clients::Options),

@@ -17,6 +17,7 @@
 //! | `libexec/larder/` | the programs that the tool starts to measure |
 //! | `share/larder/apps/` | the C programs of `apps/gc`, as source |
 //! | `apps/` | the thesis's programs among them, compiled, where there is a C compiler |
+//! | `apps/vm/` | programs of the moving heap that also exist in Java, compiled |
 
 use std::fs;
 use std::path::{Path, PathBuf};

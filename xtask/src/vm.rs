@@ -1,5 +1,5 @@
-//! The C programs of the moving heap: those of `apps/vm`, in every setting, the test of `larder_vm.h`, and the program that the
-//! porting guide is made of.
+//! The C programs of the moving heap: those of `apps/vm`, in every setting and beside their brothers in Java, the test of
+//! `larder_vm.h`, and the program that the porting guide is made of.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 
 use crate::clients::find;
+use crate::java::{self, Java};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 
@@ -53,10 +54,17 @@ pub fn run_all(workspace: &Workspace, staged: &Path) -> Result<Tally> {
             Err(failed) => failed,
         };
     }
+    let java = Java::compile(workspace, &output)?;
+    if java.is_none() {
+        tally.skipped += java::PROGRAMS.len();
+    }
     for (program, sizes) in PROGRAMS {
         let source = workspace.root().join(format!("apps/vm/{program}.c"));
         match compile(compiler, &source, staged, &output)? {
-            Ok(binary) => tally += settings(program, &binary, sizes)?,
+            Ok(binary) => {
+                let java = java.as_ref().filter(|_| java::PROGRAMS.contains(program));
+                tally += settings(program, &binary, sizes, java)?;
+            }
             Err(failed) => tally += failed,
         }
     }
@@ -121,8 +129,8 @@ fn one(binary: &Path, arguments: &[&str]) -> Result<(String, Tally)> {
     Ok((printed, Tally { failed: 1, ..Tally::default() }))
 }
 
-/// Runs a program in every setting and compares its checksums.
-fn settings(program: &str, binary: &Path, sizes: &[&str]) -> Result<Tally> {
+/// Runs a program in every setting, and in Java, and compares its checksums.
+fn settings(program: &str, binary: &Path, sizes: &[&str], java: Option<&Java>) -> Result<Tally> {
     let mut tally = Tally::default();
     for threads in THREADS {
         let mut first: Option<String> = None;
@@ -141,13 +149,25 @@ fn settings(program: &str, binary: &Path, sizes: &[&str]) -> Result<Tally> {
             }
             first = first.or(sum);
         }
+        if let Some(java) = java {
+            match java.run(program, sizes, threads)? {
+                Ok(sum) if first.as_ref() == Some(&sum) => tally.passed += 1,
+                other => {
+                    println!(
+                        "FAILED  {program} {} in Java, {threads} threads: {other:?}, {first:?} in C",
+                        sizes.join(" ")
+                    );
+                    tally.failed += 1;
+                }
+            }
+        }
     }
     println!("ok      {program}: {} runs", tally.passed);
     Ok(tally)
 }
 
 /// The checksum in a program's line.
-fn checksum(program: &str, printed: &str) -> Option<String> {
+pub fn checksum(program: &str, printed: &str) -> Option<String> {
     let mut words = printed.split_whitespace();
     let named = words.next()? == format!("program={program}");
     words.find_map(|word| word.strip_prefix("checksum=")).filter(|_| named).map(str::to_owned)

@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::Failure;
 use crate::follow::Records;
-use crate::launch::{self, Output};
+use crate::launch::{self, Folder, Output};
 use crate::library::{self, Library};
 use crate::{doctor, program};
 
@@ -208,24 +208,4 @@ fn table(arguments: &DemoArguments, sides: &[Side]) -> String {
         out += "\n";
     }
     out
-}
-
-/// A folder of our own that goes away.
-struct Folder {
-    path: PathBuf,
-}
-
-impl Folder {
-    fn create() -> Result<Self, Failure> {
-        let path = launch::make_folder(&std::env::temp_dir()).map_err(|error| {
-            Failure::tool(format!("no folder could be made in {}: {error}: set TMPDIR", std::env::temp_dir().display()))
-        })?;
-        Ok(Folder { path })
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
-    }
 }

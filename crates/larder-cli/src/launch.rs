@@ -227,6 +227,28 @@ impl Drop for EventsFolder {
     }
 }
 
+/// A folder of our own, where temporary files are, that goes away.
+pub struct Folder {
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+impl Folder {
+    /// A new one.
+    pub fn create() -> Result<Self, Failure> {
+        let path = make_folder(&std::env::temp_dir()).map_err(|error| {
+            Failure::tool(format!("no folder could be made in {}: {error}: set TMPDIR", std::env::temp_dir().display()))
+        })?;
+        Ok(Folder { path })
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
 /// A new folder with a name of its own, readable by this user only.
 pub fn make_folder(parent: &Path) -> io::Result<PathBuf> {
     let template = CString::new(parent.join("larder-XXXXXX").into_os_string().as_bytes())?;

@@ -79,3 +79,95 @@ fn thesis_3_runs_every_version_of_the_collector() {
     assert!(json["loads"]["independent_per_s"].as_f64().unwrap() > 0.0);
     assert!(json["marking"]["results"].as_array().unwrap().len() == 6 * 7 * 2);
 }
+
+#[test]
+fn without_java_it_says_where_that_comes_from() {
+    let folder = Folder::new();
+    let output = larder(&folder)
+        .args(["experiment", "hotspot", "-o"])
+        .arg(folder.path("out"))
+        .env("PATH", folder.path("bin"))
+        .env_remove("JAVA_HOME")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    let text = stderr(&output);
+    assert!(text.contains("java was found neither") && text.contains("openjdk-17-jdk-headless"), "{text}");
+}
+
+#[test]
+fn only_hotspot_has_programs_to_choose_from() {
+    let folder = Folder::new();
+    for (arguments, wanted) in [
+        (["experiment", "vee05", "--only", "chat"], "--only chooses among the programs of hotspot"),
+        (["experiment", "hotspot", "--only", "nbody"], "[possible values: trees, cache, compiler, warehouse, chat]"),
+    ] {
+        let output = larder(&folder).args(arguments).output().unwrap();
+        assert!(!output.status.success());
+        assert!(stderr(&output).contains(wanted), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_virtual_machine_that_fails_is_quoted() {
+    let Some(stage) = std::env::var_os("LARDER_STAGE") else { return };
+    if !Path::new(&stage).join("apps/vm/trees").is_file() {
+        eprintln!("SKIPPED: the programs were not compiled (apt-get install gcc libc6-dev)");
+        return;
+    }
+    let folder = Folder::new();
+    let bin = folder.path("bin");
+    fs::create_dir_all(&bin).unwrap();
+    for (name, script) in [("java", "#!/bin/sh\necho 'no room for a heap' >&2\nexit 4\n"), ("javac", "#!/bin/sh\n")] {
+        use std::os::unix::fs::PermissionsExt;
+        fs::write(bin.join(name), script).unwrap();
+        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let output = larder_with(&Path::new(&stage).join("lib"))
+        .args(["experiment", "hotspot", "--quick", "-o"])
+        .arg(&folder.0)
+        .env("JAVA_HOME", &folder.0)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    let text = stderr(&output);
+    assert!(text.contains("trees") && text.contains("no room for a heap") && text.contains("exit status: 4"), "{text}");
+}
+
+#[test]
+fn hotspot_does_the_same_work_as_the_moving_heap() {
+    let has = |name: &str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+    };
+    if !has("java") || !has("javac") {
+        eprintln!("SKIPPED: there is no java and javac (apt-get install openjdk-17-jdk-headless)");
+        return;
+    }
+    let Some((text, page, json)) = quick("hotspot") else { return };
+    for wanted in ["ParallelGC", "G1", "warehouse", "longest young ms", "-XX:-UseCompressedOops"] {
+        assert!(text.contains(wanted) && page.contains(wanted), "{wanted} is missing in\n{text}");
+    }
+    assert_eq!(page.matches("<svg").count(), 15);
+    let loads = json["loads"].as_array().unwrap();
+    assert_eq!(loads.len(), 5);
+    for load in loads {
+        let of = |heap: &str, key: &str| load["runs"][heap][0]["printed"][key].as_str().unwrap().to_owned();
+        let allocated = |heap: &str| of(heap, "allocated_mib").parse::<f64>().unwrap();
+        for heap in ["ParallelGC", "G1"] {
+            assert_eq!(of("Larder", "checksum"), of(heap, "checksum"), "{load}");
+            // As near as headers and rounding allow; sockets and locks are objects in Java, in chat.
+            let (ours, theirs) = (allocated("Larder"), allocated(heap));
+            assert!((theirs - ours).abs() < 0.05 * ours + 0.3, "{ours} and {theirs} MiB: {load}");
+        }
+    }
+    let young = |program: &str, heap: &str| {
+        let load = loads.iter().find(|load| load["program"] == program).unwrap();
+        load["runs"][heap][0]["collections"]["young"].as_u64().unwrap()
+    };
+    // 30 MiB through young generations of 2 MiB. Those of the run before would double it.
+    for heap in ["Larder", "ParallelGC", "G1"] {
+        let count = young("compiler", heap);
+        assert!((16..=45).contains(&count), "{count} young collections of {heap}");
+    }
+}

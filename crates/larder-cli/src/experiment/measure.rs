@@ -17,7 +17,7 @@ use crate::launch::{self, Output};
 use crate::library::{self, Library};
 
 /// After so long no further round begins: a default run ends within half an hour.
-const ENOUGH: Duration = Duration::from_secs(20 * 60);
+pub const ENOUGH: Duration = Duration::from_secs(20 * 60);
 
 /// Where programs and libraries are.
 pub struct Bench {

@@ -1,8 +1,9 @@
-//! `larder experiment NAME`: runs a paper's experiments here, prints its numbers beside ours, and draws its figures.
+//! `larder experiment NAME`: runs a paper's experiments here, prints its numbers beside ours, and draws its figures; or runs a peer.
 //!
 //! Each experiment is a module with one function that measures and fills a [`Report`]; [`measure`] runs programs on either library,
 //! [`html`] draws. What is written: `NAME.html`, one page that needs nothing beside it, and `NAME.json`, every figure of every run.
 
+mod hotspot;
 mod html;
 mod labs;
 mod labs_numbers;
@@ -31,12 +32,15 @@ pub struct ExperimentArguments {
     /// The folder for NAME.html and NAME.json
     #[arg(long, short, default_value = ".", value_name = "FOLDER")]
     output: PathBuf,
-    /// The paper's sizes and numbers of threads
+    /// The paper's sizes and numbers of threads; with hotspot, longer runs at more numbers of threads
     #[arg(long, conflicts_with = "quick")]
     full: bool,
     /// The smallest sizes, one round: to see that everything runs
     #[arg(long)]
     quick: bool,
+    /// Of hotspot, this program only
+    #[arg(long, value_name = "PROGRAM", value_parser = hotspot::PROGRAMS)]
+    only: Option<String>,
 }
 
 /// The experiments.
@@ -52,6 +56,8 @@ enum Name {
     Vee05,
     /// Kirsch, Payer and Röck: hierarchical allocation buffers
     Hab,
+    /// Our moving heap against HotSpot's: the same programs in C and in Java
+    Hotspot,
 }
 
 /// How much is run.
@@ -134,6 +140,9 @@ pub fn run(arguments: &ExperimentArguments) -> Result<u8, Failure> {
         (_, true) => Size::Full,
         _ => Size::Scaled,
     };
+    if arguments.only.is_some() && !matches!(arguments.name, Name::Hotspot) {
+        return Err(Failure::tool("--only chooses among the programs of hotspot: leave it out"));
+    }
     // Before hours of work.
     fs::create_dir_all(&arguments.output).map_err(|error| {
         Failure::tool(format!(
@@ -146,6 +155,7 @@ pub fn run(arguments: &ExperimentArguments) -> Result<u8, Failure> {
         Name::Thesis3 => ("thesis-3", thesis::chapter_3(&measure::Bench::new()?, size)?),
         Name::Vee05 => ("vee05", labs::vee05(size)?),
         Name::Hab => ("hab", labs::hab(size)?),
+        Name::Hotspot => ("hotspot", hotspot::hotspot(size, arguments.only.as_deref())?),
     };
     print!("{}", report.text);
     let files = [
