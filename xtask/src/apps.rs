@@ -20,6 +20,10 @@ use crate::workspace::Workspace;
 
 /// The programs, as `stage` compiles them into `apps/`.
 pub const PROGRAMS: &[&str] = &["matmul", "bh-st", "bh-pt", "cky", "cube", "unfair", "throughput"];
+/// Those of them that there are with a software write barrier, too (`apps/gc/barrier.h`).
+const SOFT: &[&str] = &["bh-pt", "cky", "cube"];
+/// What is compiled besides: a server, which `larder experiment` measures.
+const SERVERS: &[&str] = &["cache"];
 /// One, and more than a small machine has.
 const THREADS: &[&str] = &["1", "2", "5"];
 /// No run takes a tenth of this on a quiet machine.
@@ -31,9 +35,11 @@ pub fn compile(workspace: &Workspace, lib: &Path, into: &Path) -> Result<Option<
     let found = named.or_else(|| ["cc", "gcc", "clang"].into_iter().find(|name| find(name).is_some()).map(Into::into));
     let Some(compiler) = found else { return Ok(None) };
     std::fs::create_dir_all(into).with_context(|| format!("cannot create {}", into.display()))?;
-    for program in PROGRAMS {
+    let soft = SOFT.iter().map(|program| format!("{program}-soft"));
+    let all = PROGRAMS.iter().chain(SERVERS).map(|program| (*program).to_owned()).chain(soft);
+    for program in all {
         // By its file, so that no other libgc is linked; renamed into place, because the old one may be running.
-        let (binary, new) = (into.join(program), into.join(format!("{program}.new")));
+        let (binary, new) = (into.join(&program), into.join(format!("{program}.new")));
         let status = Command::new(&compiler)
             .args(["-O2", "-Wall", "-Wextra", "-pthread", "-I"])
             .arg(workspace.root().join("include"))

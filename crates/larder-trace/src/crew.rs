@@ -6,7 +6,7 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicUsize, Ordering};
 
 use larder_policy::ablation::{Ablation, Optimization};
 use larder_sync::gate::Gate;
@@ -46,7 +46,7 @@ pub struct Crew {
     /// Markers of the present round. Sync: collector writes while the gate is closed.
     markers: AtomicUsize,
     /// What the present round does without, as [`Ablation::bits`]. Sync: as `markers`.
-    ablation: AtomicU8,
+    ablation: AtomicU16,
     /// The present round's work; it ends with the round. Sync: as `markers`.
     job: AtomicPtr<Job>,
     /// Bound on private entries. Sync: set before the markers that it is for.
@@ -101,7 +101,7 @@ impl Crew {
             bell: Event::new(),
             gate: Gate::new_closed(),
             markers: AtomicUsize::new(0),
-            ablation: AtomicU8::new(0),
+            ablation: AtomicU16::new(0),
             job: AtomicPtr::new(core::ptr::null_mut()),
             limit: AtomicUsize::new(usize::MAX),
         }
