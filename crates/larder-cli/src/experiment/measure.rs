@@ -95,12 +95,31 @@ impl Measured {
     }
 }
 
+/// Why a run has no figures.
+enum RunError {
+    /// The program failed.
+    Ended { status: u8, message: String },
+    /// It could not be run, or printed something else.
+    Failed(Failure),
+}
+
+impl From<Failure> for RunError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// Statuses of a program that somebody ended: SIGINT, SIGTERM.
+const INTERRUPTED: [u8; 2] = [128 + 2, 128 + 15];
+
 /// The runs of a case.
 pub struct Series {
     /// What was run.
     pub case: Case,
     /// Each round's run.
     pub runs: Vec<Measured>,
+    /// Why there are no more: a program that fails on the stock library is not tried again there.
+    pub failure: Option<String>,
 }
 
 impl Series {
@@ -116,7 +135,7 @@ impl Series {
             "program": case.program, "arguments": case.arguments, "version": case.version, "at": case.at, "stock": case.stock,
             "barrier": case.barrier,
             "environment": case.environment.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>(),
-            "runs": self.runs.iter().map(Measured::json).collect::<Vec<_>>(),
+            "runs": self.runs.iter().map(Measured::json).collect::<Vec<_>>(), "failure": self.failure,
         })
     }
 }
@@ -156,7 +175,7 @@ impl Bench {
         self.stock.is_some()
     }
 
-    /// Runs every case in each round. The sums that a program prints must agree over all cases with the same work: `work` names it.
+    /// Runs every case in each round. A failure ends it, but for one on the stock library, which is kept beside what it printed. The sums that a program prints must agree over all cases with the same work: `work` names it.
     pub fn run_all(
         &self,
         cases: Vec<Case>,
@@ -165,7 +184,8 @@ impl Bench {
     ) -> Result<Vec<Series>, Failure> {
         let bar = ProgressBar::new((cases.len() * rounds) as u64);
         bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {eta} {msg}").expect("a valid template"));
-        let mut all: Vec<Series> = cases.into_iter().map(|case| Series { case, runs: Vec::new() }).collect();
+        let mut all: Vec<Series> =
+            cases.into_iter().map(|case| Series { case, runs: Vec::new(), failure: None }).collect();
         let mut sums: HashMap<String, (String, String)> = HashMap::new();
         for round in 0..rounds {
             if round > 0 && self.begun.elapsed() > ENOUGH {
@@ -180,7 +200,27 @@ impl Bench {
                 }
                 bar.set_message(what.clone());
                 bar.tick();
-                let measured = self.run(case).inspect_err(|_| bar.finish_and_clear())?;
+                if series.failure.is_some() {
+                    bar.inc(1);
+                    continue;
+                }
+                let measured = match self.run(case) {
+                    Ok(measured) => measured,
+                    Err(RunError::Ended { status, message }) if case.stock && !INTERRUPTED.contains(&status) => {
+                        bar.suspend(|| eprintln!("larder: on the stock library: {message}"));
+                        series.failure = Some(message);
+                        bar.inc(1);
+                        continue;
+                    }
+                    Err(RunError::Ended { message, .. }) => {
+                        bar.finish_and_clear();
+                        return Err(Failure::tool(message));
+                    }
+                    Err(RunError::Failed(failure)) => {
+                        bar.finish_and_clear();
+                        return Err(failure);
+                    }
+                };
                 let sum = measured.printed.get("sum").cloned().unwrap_or_default();
                 let (first, wanted) = sums.entry(work(case)).or_insert_with(|| (what.clone(), sum.clone()));
                 if *wanted != sum {
@@ -197,10 +237,11 @@ impl Bench {
         Ok(all)
     }
 
-    fn run(&self, case: &Case) -> Result<Measured, Failure> {
+    fn run(&self, case: &Case) -> Result<Measured, RunError> {
         let path = self.stage.join("apps").join(case.binary());
         if !path.is_file() {
-            return Err(Failure::tool(format!("{} does not exist: run `cargo xtask stage` again", path.display())));
+            let message = format!("{} does not exist: run `cargo xtask stage` again", path.display());
+            return Err(Failure::tool(message).into());
         }
         let command: Vec<OsString> =
             std::iter::once(case.binary().into()).chain(case.arguments.iter().map(OsString::from)).collect();
@@ -208,13 +249,14 @@ impl Bench {
         let mut text = String::new();
         let outcome = launch::run_in(&path, &command, library, &case.environment, Output::Captured(&mut text))?;
         if outcome.status != 0 {
-            return Err(Failure::tool(format!(
+            let message = format!(
                 "{} {} ({}) ended with status {}: see what it said above",
                 case.program,
                 case.arguments.join(" "),
                 case.version,
                 outcome.status
-            )));
+            );
+            return Err(RunError::Ended { status: outcome.status, message });
         }
         let printed: HashMap<String, String> = text
             .split_whitespace()
@@ -223,7 +265,7 @@ impl Bench {
             .collect();
         let timed = ["time_s", "seconds"].iter().any(|key| printed.contains_key(*key));
         if !printed.contains_key("sum") || !timed {
-            return Err(Failure::tool(format!("{} printed no sum and time: {text}", case.program)));
+            return Err(Failure::tool(format!("{} printed no sum and time: {text}", case.program)).into());
         }
         Ok(Measured { printed, process: outcome.processes.into_iter().next() })
     }
