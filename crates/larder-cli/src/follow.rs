@@ -92,6 +92,16 @@ impl Times {
         Nanos(self.histogram.value_at_percentile(percent)).min(self.longest)
     }
 
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.histogram.is_empty()
+    }
+
+    /// The mean of all.
+    pub fn mean(&self) -> Nanos {
+        Nanos(self.histogram.mean() as u64)
+    }
+
     /// The longest one.
     pub fn longest(&self) -> Nanos {
         self.longest
@@ -123,6 +133,10 @@ pub struct ProcessSummary {
     pub pages_left: u64,
     /// What running threads saw; of a cycle that marked beside the program, both stops.
     pub pauses: Times,
+    /// Those of the stops that begin a cycle beside the program.
+    pub first_stops: Times,
+    /// Those of the stops in which cycles end: of one that stops the program all the time, its only one.
+    pub last_stops: Times,
     /// From the request until all had stopped.
     pub stops: Times,
     /// From the start of the heap until the last sign of life.
@@ -262,6 +276,8 @@ impl Process {
             pages_cleaned: 0,
             pages_left: 0,
             pauses: Times::new(),
+            first_stops: Times::new(),
+            last_stops: Times::new(),
             stops: Times::new(),
             ran: Nanos::default(),
             allocated: Bytes::ZERO,
@@ -317,8 +333,10 @@ impl Process {
             sums.by_cause[cause as usize] += 1;
         }
         sums.pauses.record(cycle.pause);
+        sums.last_stops.record(cycle.pause);
         if cycle.marked_beside.0 > 0 {
             sums.pauses.record(cycle.start_pause);
+            sums.first_stops.record(cycle.start_pause);
             sums.concurrent += 1;
             sums.cut_short += u64::from(cycle.hurried != 0);
             sums.pages_cleaned += cycle.pages_cleaned;

@@ -55,11 +55,12 @@ use larder_trace::marker::Tally;
 use larder_trace::{Entry, Interior, Marker};
 use larder_units::{Blocks, Bytes, Nanos, PAGE};
 
+use crate::ablation::Optimization;
 use crate::barrier::{self, Algorithm};
 use crate::heap::{HEAP, next_epoch};
 use crate::timeline::Timeline;
 use crate::view::View;
-use crate::{cycle, dirty, finalization, hooks, kind, large, lock, refill, roots, settings};
+use crate::{ablation, cycle, dirty, finalization, hooks, kind, large, lock, refill, roots, settings};
 
 const IDLE: u32 = 0;
 const ASKED: u32 = 1;
@@ -1042,10 +1043,11 @@ fn mark() {
 }
 
 /// One round: asks for written pages, scans what is on them, and marks. Returns how many pages they were; `None` where
-/// that is not possible, or somebody hurries.
+/// that is not possible or left out, or somebody hurries.
 fn clean() -> Option<usize> {
     let State { watch, way, watched, aside, tally, figures, .. } = own_state();
-    if watch.as_ref().is_some_and(|watch| !watch.cleans_while_running()) || HURRY.load(Ordering::Relaxed) {
+    let left_out = ablation::get().leaves_out(Optimization::Clean);
+    if left_out || watch.as_ref().is_some_and(|watch| !watch.cleans_while_running()) || HURRY.load(Ordering::Relaxed) {
         return None;
     }
     let (_, new) = cycle::epochs();

@@ -88,6 +88,15 @@ fn eight_threads_born_unmarked_uffd() {
     });
 }
 
+/// What was written is left to the final stop.
+#[test]
+fn eight_threads_without_cleaning_uffd() {
+    fuzz("eight_threads_without_cleaning_uffd", Kind::Uffd, &[("LARDER_ABLATE", "clean")], |seed| Plan {
+        collect_every: Some(15),
+        ..Plan::new(8, seed, 800)
+    });
+}
+
 #[test]
 fn four_threads_mprotect() {
     fuzz("four_threads_mprotect", Kind::Mprotect, &[], |seed| Plan {

@@ -10,7 +10,7 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicUsize, Ordering};
 
 use larder_policy::ablation::{Ablation, Optimization};
 use larder_sync::gate::Gate;
@@ -51,7 +51,7 @@ pub struct Crew {
     /// Markers of the present round. Sync: collector writes while the gate is closed.
     markers: AtomicUsize,
     /// What the present round does without, as [`Ablation::bits`]. Sync: as `markers`.
-    ablation: AtomicU8,
+    ablation: AtomicU16,
     /// The present round is beside the program. Sync: as `markers`.
     beside: AtomicBool,
     /// The present round's work; it ends with the round. Sync: as `markers`.
@@ -125,7 +125,7 @@ impl Crew {
             bell: Event::new(),
             gate: Gate::new_closed(),
             markers: AtomicUsize::new(0),
-            ablation: AtomicU8::new(0),
+            ablation: AtomicU16::new(0),
             beside: AtomicBool::new(false),
             job: AtomicPtr::new(core::ptr::null_mut()),
             limit: AtomicUsize::new(usize::MAX),
