@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use larder_policy::generations::survivor_limit;
 use larder_sync::forward::{self, Found};
 use larder_sync::worklist::Entry;
+use larder_sys::hint;
 use larder_units::Bytes;
 
 use super::roots::size_of_object;
@@ -84,8 +85,8 @@ impl<H: Host> Cycle<'_, H> {
         for i in 0..self.own.pinned.len() {
             copier.found_in_place(self.own.pinned.as_slice()[i]);
         }
-        self.each_root(|slot| copier.visit(slot));
-        self.each_ready(|slot| copier.visit(slot));
+        self.each_root(|slot| copier.visit_soon(slot));
+        self.each_ready(|slot| copier.visit_soon(slot));
         self.trace_copies(&shared);
         self.settle_ephemerons(
             |at| heap.young_now(at),
@@ -210,6 +211,32 @@ impl<H: Host> Heap<H> {
 }
 
 impl<H: Host> Copier<'_, H> {
+    /// As [`Self::visit`], before this collector has nothing left to do.
+    #[inline(always)]
+    fn visit_soon(&mut self, slot: &AtomicUsize) {
+        let space = &self.heap.space;
+        let value = slot.load(Ordering::Relaxed);
+        let at = value & !H::TAG_MASK;
+        if !space.is_young(at) || self.heap.young.state(self.heap.young.block_of(at)) != FROM {
+            return self.visit(slot);
+        }
+        hint::prefetch(at);
+        hint::prefetch(at + 64);
+        if let Some([slot, value]) = self.worker.ahead.push([slot.as_ptr().expose_provenance(), value]) {
+            self.settle(slot, value);
+        }
+    }
+
+    /// Does what an entry of the queue stands for: a slot, and the reference that was found there.
+    #[inline(always)]
+    fn settle(&mut self, slot: usize, value: usize) {
+        // SAFETY: a root, or a slot of an object that was shown in this phase and does not move again.
+        let slot = unsafe { AtomicUsize::from_ptr(core::ptr::with_exposed_provenance_mut(slot)) };
+        let at = value & !H::TAG_MASK;
+        let now = self.evacuated(at);
+        self.refer(slot, value, now);
+    }
+
     /// Sees to it that a slot refers to where its object is now.
     #[inline(always)]
     fn visit(&mut self, slot: &AtomicUsize) {
@@ -223,7 +250,14 @@ impl<H: Host> Copier<'_, H> {
             return;
         }
         let now = self.current(at);
-        if now != at {
+        self.refer(slot, value, now);
+    }
+
+    /// Lets a slot that held `value` refer to where its object is now.
+    #[inline(always)]
+    fn refer(&mut self, slot: &AtomicUsize, value: usize, now: usize) {
+        let space = &self.heap.space;
+        if now != value & !H::TAG_MASK {
             // Relaxed: several collectors may write the same value; who reads it next is ordered after the phase.
             slot.store(now | value & H::TAG_MASK, Ordering::Relaxed);
         }
@@ -249,10 +283,17 @@ impl<H: Host> Copier<'_, H> {
                 return at;
             }
         }
+        self.evacuated(at)
+    }
+
+    /// Where an object is that must leave its block, after it was copied if nobody had done that.
+    #[inline(always)]
+    fn evacuated(&mut self, at: usize) -> usize {
+        let heap = self.heap;
         let word = heap.space.word(at + H::FORWARDING_WORD);
         match forward::look(word) {
             Found::Moved(to) => to,
-            Found::Here(seen) => self.evacuate(at, word, seen, heap.young.age(block)),
+            Found::Here(seen) => self.evacuate(at, word, seen, heap.young.age(heap.young.block_of(at))),
         }
     }
 
@@ -396,8 +437,7 @@ impl<H: Host> Copier<'_, H> {
         // A large object that is young is scanned whole if it is found; if not, it must not keep anything.
         if heap.space.is_old(slot) || heap.large.find_object(slot).is_some_and(|object| heap.large.is_old(object.start))
         {
-            let slot = heap.space.word(slot);
-            self.visit(slot);
+            self.visit_soon(heap.space.word(slot));
         }
     }
 
@@ -438,7 +478,7 @@ impl<H: Host> Visitor for Copier<'_, H> {
     #[inline(always)]
     fn slot(&mut self, slot: *mut usize) {
         // SAFETY: a visitor gets valid, aligned slots of an object.
-        self.visit(unsafe { AtomicUsize::from_ptr(slot) });
+        self.visit_soon(unsafe { AtomicUsize::from_ptr(slot) });
     }
 
     fn weak(&mut self, slot: *mut usize) {
@@ -466,7 +506,13 @@ impl<H: Host> Tracer for Copier<'_, H> {
 
     #[inline(always)]
     fn pop(&mut self) -> Option<Entry> {
-        self.worker.pending.pop()
+        loop {
+            if let Some(entry) = self.worker.pending.pop() {
+                return Some(entry);
+            }
+            let [slot, value] = self.worker.ahead.pop()?;
+            self.settle(slot, value);
+        }
     }
 
     fn share(&mut self, give: impl FnMut(Entry) -> bool) -> usize {

@@ -3,6 +3,7 @@
 //! The thread that needs memory collects, with the gang's helpers; others who need memory meanwhile wait for it. What it
 //! needs it takes before the others go on, so that it cannot starve.
 
+mod ahead;
 mod compact;
 mod copy;
 mod mark;
