@@ -136,7 +136,7 @@ fn collect(vm: &Mutator<'_, Trees>, kind: Collection) -> Took {
             ns: after.compacting_ns - before.compacting_ns,
             cpu_ns,
             bytes: after.marked_bytes - before.marked_bytes,
-            objects: 0,
+            objects: u64::MAX,
         },
     }
 }
@@ -149,7 +149,7 @@ fn line(what: &str, shape: Shape, mib: usize, collectors: usize, took: &mut [Too
     println!(
         "| {what} | {} | {mib} | {:.0} | {collectors} | {:.2} | {:.2} | {cpu:.2} |",
         if shape == Shape::Small { "24-64" } else { "256" },
-        best.bytes as f64 / best.objects.max(1) as f64,
+        best.bytes as f64 / best.objects as f64,
         rate(&best),
         rate(&median),
     );
@@ -198,7 +198,8 @@ fn copy(shape: Shape, mib: usize, collectors: usize, rounds: usize) {
 
 fn promote(shape: Shape, mib: usize, collectors: usize, rounds: usize) {
     let bytes = mib << 20;
-    let heap = heap(5 * bytes, (rounds + 2) * 2 * bytes, 1, collectors);
+    // So large that the old generation is never collected for having grown.
+    let heap = heap(5 * bytes, (rounds + 1) * 8 * bytes, 1, collectors);
     let vm = heap.attach().unwrap();
     let mut random = Random(42);
     let mut took = vec![];

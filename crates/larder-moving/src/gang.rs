@@ -232,6 +232,11 @@ pub(crate) trait Tracer {
 }
 
 impl Tracing<'_> {
+    /// Whether no other collector takes part.
+    pub fn is_alone(&self) -> bool {
+        self.collectors == 1
+    }
+
     /// Does `first`, whose work may come from something shared that only shrinks, and then works until nobody has any.
     ///
     /// A helper may find the phase over: then `first` finds nothing either.

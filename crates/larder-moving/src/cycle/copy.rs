@@ -46,6 +46,8 @@ struct Copier<'a, H: Host> {
     heap: &'a Heap<H>,
     worker: &'a mut Worker,
     shared: &'a Shared<'a>,
+    /// Nobody else copies meanwhile.
+    alone: bool,
 }
 
 impl<H: Host> Cycle<'_, H> {
@@ -81,7 +83,7 @@ impl<H: Host> Cycle<'_, H> {
         };
         // SAFETY: between phases the workers are the collecting thread's.
         let first = unsafe { (*heap.workers[0].get()).as_mut() }.expect("a heap has one collector at least");
-        let mut copier = Copier { heap, worker: first, shared: &shared };
+        let mut copier = Copier { heap, worker: first, shared: &shared, alone: true };
         for i in 0..self.own.pinned.len() {
             copier.found_in_place(self.own.pinned.as_slice()[i]);
         }
@@ -145,7 +147,7 @@ impl<H: Host> Cycle<'_, H> {
     fn copier(&mut self, shared: &Shared<'_>, f: impl FnOnce(&mut Copier<'_, H>)) {
         // SAFETY: between phases the workers are the collecting thread's.
         let worker = unsafe { (*self.heap.workers[0].get()).as_mut() }.expect("a heap has one collector at least");
-        f(&mut Copier { heap: self.heap, worker, shared });
+        f(&mut Copier { heap: self.heap, worker, shared, alone: true });
     }
 
     /// Copies until nobody finds anything.
@@ -154,7 +156,8 @@ impl<H: Host> Cycle<'_, H> {
         heap.gang.trace(self.collectors(self.own.traced[0]), &|me, tracing| {
             // SAFETY: collector `me` alone, in a phase.
             let worker = unsafe { (*heap.workers[me].get()).as_mut() }.expect("as many workers as collectors");
-            tracing.work(&mut Copier { heap, worker, shared }, Copier::take_shared);
+            let mut copier = Copier { heap, worker, shared, alone: tracing.is_alone() };
+            tracing.work(&mut copier, Copier::take_shared);
         });
     }
 
@@ -221,7 +224,7 @@ impl<H: Host> Copier<'_, H> {
             return self.visit(slot);
         }
         hint::prefetch(at);
-        hint::prefetch(at + 64);
+        hint::prefetch(at + 32);
         if let Some([slot, value]) = self.worker.ahead.push([slot.as_ptr().expose_provenance(), value]) {
             self.settle(slot, value);
         }
@@ -310,7 +313,10 @@ impl<H: Host> Copier<'_, H> {
             heap.space.copy(at + 16, to + 16, size - 16);
         }
         heap.space.word(to + H::FORWARDING_WORD).store(seen, Ordering::Relaxed);
-        let winner = forward::offer(word, seen, to);
+        if self.alone {
+            forward::leave(word, to);
+        }
+        let winner = if self.alone { to } else { forward::offer(word, seen, to) };
         if winner != to {
             self.take_back(to, promoted, age);
             return winner;
