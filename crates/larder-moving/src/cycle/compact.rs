@@ -47,7 +47,10 @@ impl<H: Host> Cycle<'_, H> {
         let end = self.plan();
         self.adjust();
         self.move_all();
-        heap.old.cut(&heap.space, end);
+        let behind = heap.old.cut(end);
+        if heap.config.poison {
+            heap.space.fill(behind, crate::POISON);
+        }
         heap.young.withdraw();
         for span in heap.young.spans(FROM) {
             self.sweep_span(heap.young.extent(span));

@@ -117,6 +117,7 @@ impl<H: Host> Cycle<'_, H> {
 
         remembered.clear();
         let mut moved = 0;
+        let mut promoted = 0;
         self.each_worker(|worker| {
             heap.take_remembered(remembered, worker);
             for survivors in &mut worker.survivors {
@@ -130,8 +131,10 @@ impl<H: Host> Cycle<'_, H> {
             Counters::add(&heap.counters.promoted_bytes, tally.promoted);
             Counters::add(&heap.counters.moved_objects, tally.objects);
             moved += tally.copied + tally.promoted;
+            promoted += tally.promoted;
         });
         self.own.traced[0] = moved;
+        self.own.promoted = promoted;
         for span in heap.young.spans(KEPT) {
             self.sweep_span(heap.young.extent(span));
         }
