@@ -45,8 +45,8 @@ pub struct ThreadBlock {
     pub zero: Cell<u32>,
     /// Bytes that the thread freed explicitly and has not told anybody of yet.
     pub freed: Cell<usize>,
-    /// Free for later.
-    reserved: [Cell<u32>; 2],
+    /// The last fault that came too late to be noticed as a write, see `watch::mprotect`; 0 for none.
+    pub late_fault: Cell<usize>,
 }
 
 const _: () = assert!(size_of::<ThreadBlock>() == 64);

@@ -239,7 +239,7 @@ impl<H: Objects> Hot<H> {
     }
 }
 
-/// [`Look::collect`] for any number of words.
+/// [`Look::collect`] for any number of words: what is written to `out` is inside the range, whatever the memory holds by then.
 ///
 /// # Safety
 /// As there; `out` has room for `left` words.
@@ -252,9 +252,11 @@ unsafe fn collect_wide<L: Look>(mut at: *const usize, mut left: usize, range: Ra
         unsafe {
             let mut inside = L::look(at, n, range);
             while inside != 0 {
-                out.add(found).write(at.add(inside.trailing_zeros() as usize).read());
+                let word = at.add(inside.trailing_zeros() as usize).read();
+                out.add(found).write(word);
                 inside &= inside - 1;
-                found += 1;
+                // The program may have changed it, in a cycle beside it.
+                found += usize::from(range.contains(word));
             }
             at = at.add(n);
         }

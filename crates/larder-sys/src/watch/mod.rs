@@ -411,6 +411,49 @@ mod tests {
         watch.end(range.low(), range.high());
     }
 
+    /// Writers whose faults are raised just before a watch ends are neither told to the client, whose handler here would say so, nor
+    /// the end of the process; but a page that the client protects itself is its own.
+    #[test]
+    fn mprotect_keeps_late_faults_to_itself() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let _one = MPROTECT.lock().unwrap();
+        // SAFETY: the handler is async-signal-safe.
+        unsafe { assert!(crate::signal::install(libc::SIGSEGV, client, &crate::signal::Mask::all_but_faults())) };
+        TOLD.store(0, Ordering::Relaxed);
+        let (range, mut watch) = watched(Kind::Mprotect).unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (range, over) = (&range, &over);
+            for writer in 0..6 {
+                let low = range.low();
+                scope.spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        for page in 0..PAGES {
+                            let at =
+                                core::ptr::with_exposed_provenance_mut::<u64>(low + page * PAGE.0 + 16 + 8 * writer);
+                            // SAFETY: a page of the committed half.
+                            unsafe { at.write_volatile(1) };
+                        }
+                    }
+                });
+            }
+            for _ in 0..3000 {
+                watch.begin(range.low(), range.high()).unwrap();
+                watch.end(range.low(), range.high());
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(TOLD.load(Ordering::Relaxed), 0, "a late fault was told to the client");
+        let at = range.low() + 5 * PAGE.0;
+        // SAFETY: a page of the committed half; the client's handler makes it writable.
+        unsafe {
+            let page = core::ptr::with_exposed_provenance_mut::<u8>(at);
+            assert_eq!(libc::mprotect(page.cast(), PAGE.0, libc::PROT_READ), 0);
+            page.write_volatile(7);
+        }
+        assert_eq!(TOLD.load(Ordering::Relaxed), at + libc::SIGSEGV as usize, "this one is the client's");
+    }
+
     #[test]
     fn mprotect_makes_neighbours_writable_together() {
         let _one = MPROTECT.lock().unwrap();

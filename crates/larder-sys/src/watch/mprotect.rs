@@ -17,7 +17,8 @@
 //!
 //! **The client's handler.** Faults elsewhere are passed on to whatever handler was installed when the watch began: with
 //! its mask and its three arguments, or to the default action. A handler that the client installs while a watch is on
-//! replaces ours, and the next write kills it; `larder run` and programs that do so should use another kind.
+//! replaces ours, and the next write kills it; `larder run` and programs that do so should use another kind. A fault in the range
+//! may be raised just before the watch ends and handled after it: the instruction is tried again, and only a second fault there is the client's.
 //!
 //! Each protected run is a mapping of its own to the kernel, which allows 65530 of them: where `mprotect` is refused, the
 //! whole range is made writable and counts as written.
@@ -32,6 +33,7 @@ use larder_units::{Bytes, PAGE};
 use super::WatchError;
 use crate::memory::{self, KeepErrno};
 use crate::signal::Mask;
+use crate::tls;
 
 /// First and one past the last address of the watched range; equal while there is none. Sync: written by `attach`, before any page is
 /// protected.
@@ -43,6 +45,8 @@ static BITS: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 static ALL: AtomicBool = AtomicBool::new(false);
 /// The end of what is watched now. Sync: written by `begin`, before pages are protected.
 static END: AtomicUsize = AtomicUsize::new(0);
+/// How often watching has ended. Sync: `undo` adds, before `END` says so.
+static ENDINGS: AtomicUsize = AtomicUsize::new(0);
 /// The client's choice for SIGSEGV, in one of two places, so that a handler never reads what is being written.
 ///
 /// Sync: `begin` writes the place that is not in use, then switches with Release; the handler reads with Acquire.
@@ -139,6 +143,7 @@ pub fn undo(low: usize, high: usize) {
     if protect(low, high, libc::PROT_READ | libc::PROT_WRITE).is_err() {
         crate::die!("cannot make {} of the heap writable again (mprotect)", Bytes(high - low));
     }
+    ENDINGS.fetch_add(1, Ordering::Relaxed);
     END.store(0, Ordering::Relaxed);
 }
 
@@ -227,11 +232,22 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut li
     let (at, code) = unsafe { ((*info).si_addr().addr(), (*info).si_code) };
     /// Of SIGSEGV: the page is there and may not be used so.
     const SEGV_ACCERR: i32 = 2;
-    if code == SEGV_ACCERR && (LOW.load(Ordering::Relaxed)..END.load(Ordering::Relaxed)).contains(&at) {
+    let low = LOW.load(Ordering::Relaxed);
+    if code == SEGV_ACCERR && (low..END.load(Ordering::Relaxed)).contains(&at) {
         note_write(at & !(PAGE.0 - 1));
         return;
     }
+    if code == SEGV_ACCERR && (low..HIGH.load(Ordering::Relaxed)).contains(&at) && !is_second(at) {
+        return;
+    }
     pass_on(signal, info, context);
+}
+
+/// Whether the calling thread had a fault at this address, and none elsewhere, since the watch last ended. The first may have come just before
+/// that, and goes away when the instruction is tried again; given to the client, it would take our handler away, or the process.
+fn is_second(at: usize) -> bool {
+    let this = at ^ ENDINGS.load(Ordering::Relaxed) << 48;
+    tls::with(|t| t.late_fault.replace(this)) == this
 }
 
 fn note_write(page: usize) {
