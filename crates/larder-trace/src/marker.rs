@@ -822,3 +822,38 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.own.stack.take_overflow()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+    use super::*;
+
+    #[test]
+    fn what_is_collected_is_in_the_range_while_it_changes() {
+        const N: usize = 3 * window::WIDTH;
+        let range = Range { base: 0x7000_0000_0000, span: 0x1000 };
+        let memory = [const { AtomicUsize::new(0) }; N];
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    memory.iter().enumerate().for_each(|(i, word)| word.store(range.base + i, Ordering::Relaxed));
+                    memory.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+                }
+            });
+            let mut out = [0; N];
+            let mut seen = 0;
+            while seen < 2_000_000 {
+                // SAFETY: the words are read as a marker beside the program reads them; there is room for all.
+                let found = unsafe { collect_best(memory.as_ptr().cast(), N, range, out.as_mut_ptr()) };
+                seen += 1 + found;
+                if let Some(word) = out[..found].iter().find(|word| !range.contains(**word)) {
+                    over.store(true, Ordering::Relaxed);
+                    panic!("{word:#x} is outside");
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+}
