@@ -125,7 +125,8 @@ struct State {
     watch: Option<Watch>,
     /// How writes are noticed in this cycle.
     way: Way,
-    /// Pages below this are watched; 0 when none are.
+    /// Bytes from the heap's beginning that are watched; 0 when none are. No address: where the runtime is linked into the program, its
+    /// data are roots, and this one would change after they were scanned.
     watched: usize,
     /// See [`Marker::put_aside`].
     aside: Vector<Entry>,
@@ -724,7 +725,7 @@ fn end_watch() {
     if let Some(watch) = &mut state.watch
         && state.watched != 0
     {
-        watch.end(HEAP.space.base(), state.watched);
+        watch.end(HEAP.space.base(), HEAP.space.base() + state.watched);
         state.watched = 0;
     }
 }
@@ -769,7 +770,7 @@ fn watch_all() -> Result<(), WatchError> {
         set_neighbours(neighbours);
         state.watch = Some(Watch::attach(kind, low, low + HEAP.space.reserved().to_bytes().0)?);
     }
-    state.watched = high;
+    state.watched = high - low;
     match &mut state.watch {
         Some(watch) => watch.begin(low, high),
         None => Ok(()),
@@ -788,7 +789,7 @@ fn fetch(
         return Ok(barrier::fetch(clean, f).div_ceil(PAGE.0));
     }
     let (low, high) = (HEAP.space.base(), HEAP.space.base() + HEAP.space.span());
-    *watched = high.max(*watched);
+    *watched = (high - low).max(*watched);
     match watch {
         Some(watch) => watch.fetch(low, high, clean, &mut f),
         None => Ok(0),
@@ -819,7 +820,7 @@ fn begin() {
         return;
     }
     let State { timeline, watched, .. } = own_state();
-    timeline.add(PhaseKind::Watch, begun, watched.saturating_sub(HEAP.space.base()));
+    timeline.add(PhaseKind::Watch, begun, *watched);
     HURRY.store(false, Ordering::Relaxed);
     loader::with_objects_held(|| {
         let started = cycle::with_cycle_lock(|| {
