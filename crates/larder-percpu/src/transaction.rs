@@ -58,7 +58,9 @@ pub struct Transaction<'d, T: Area> {
 impl<'d, T: Area> Transaction<'d, T> {
     #[inline(always)]
     pub(crate) fn begin(core: &'d Core) -> Self {
-        Self { core, hold: core.begin_inlined(), state: Cell::new(State::Open), area: PhantomData }
+        // SAFETY: the domain's areas are of this type.
+        let hold = unsafe { core.begin_inlined::<T>() };
+        Self { core, hold, state: Cell::new(State::Open), area: PhantomData }
     }
 
     /// The index that the transaction works on.
@@ -138,7 +140,8 @@ impl<'d, T: Area> Transaction<'d, T> {
             self.count_abandoned();
         }
         let before = self.hold.index;
-        self.hold = self.core.begin_inlined();
+        // SAFETY: the domain's areas are of this type.
+        self.hold = unsafe { self.core.begin_inlined::<T>() };
         self.state.set(State::Open);
         // Relaxed: a counter.
         self.core.header(self.index()).reopened.fetch_add(1, Ordering::Relaxed);

@@ -38,6 +38,9 @@ mod at {
     pub const AREA: usize = 256;
 }
 
+/// What the areas hold, by its size.
+type Content = [u8; at::AREA];
+
 const CAPACITY: usize = 8;
 const PIECE: usize = 16;
 
@@ -503,17 +506,17 @@ fn set_up() -> bool {
 
 #[inline(never)]
 fn add_inlined() {
-    unsafe { CORE.add_inlined(at::COUNT, 1) };
+    unsafe { CORE.add_inlined::<Content>(at::COUNT, 1) };
 }
 
 #[inline(never)]
 fn list_pop_inlined() -> usize {
-    unsafe { CORE.list_pop_inlined(at::LIST) }
+    unsafe { CORE.list_pop_inlined::<Content>(at::LIST) }
 }
 
 #[inline(never)]
 fn list_push_inlined(node: usize) {
-    unsafe { CORE.list_push_inlined(at::LIST, node, node) };
+    unsafe { CORE.list_push_inlined::<Content>(at::LIST, node, node) };
 }
 
 /// As `transact`, by a commit that is inlined.
@@ -525,7 +528,7 @@ fn transact_inlined(commit: fn(Hold) -> Result<(), NotStored>) {
 
 #[inline(never)]
 fn begin_inlined() -> Hold {
-    CORE.begin_inlined()
+    unsafe { CORE.begin_inlined::<Content>() }
 }
 
 #[inline(never)]

@@ -24,29 +24,28 @@ impl Core {
     }
 
     /// As [`Core::begin`], with the sequence inlined: for code that commits by what it gets.
+    ///
+    /// # Safety
+    /// The areas' content is a `T`.
     #[inline(always)]
-    pub fn begin_inlined(&self) -> Hold {
-        if self.has_sequences() {
-            // SAFETY: the frame is set up and has indices.
-            let hold = unsafe { inlined::begin(&self.frame) };
+    pub unsafe fn begin_inlined<T>(&self) -> Hold {
+        debug_assert!(size_of::<T>() == self.content);
+        if let Some(rseq_cs) = self.armable() {
+            // SAFETY: the frame can be armed; the caller vouches for the type.
+            let hold = unsafe { inlined::begin::<T>(&self.frame, rseq_cs) };
             if hold.token != 0 {
                 return hold;
             }
         }
-        self.hold_slow()
-    }
-
-    #[cold]
-    fn hold_slow(&self) -> Hold {
+        // Made here of two words, so that a hold has no place in memory that the fast path would have to write.
         let ticket = self.begin_slow();
         let frame = &self.frame;
-        let (rseq_cs, index_word) = (frame.rseq_cs.load(Ordering::Relaxed), frame.index.load(Ordering::Relaxed));
         Hold {
             token: ticket.token,
             index: ticket.index.into(),
             content: self.content(ticket.index as usize),
-            rseq_cs: if ticket.locked == 0 { rseq_cs } else { Hold::LOCKED },
-            index_word,
+            rseq_cs: if ticket.locked == 0 { frame.rseq_cs.load(Ordering::Relaxed) } else { Hold::LOCKED },
+            index_word: frame.index.load(Ordering::Relaxed),
         }
     }
 
@@ -223,7 +222,7 @@ impl Core {
     pub unsafe fn store_32_inlined(&self, hold: Hold, at: *mut u32, value: u32) -> bool {
         if hold.is_locked() {
             // SAFETY: the caller's promise.
-            return unsafe { self.store_32(Ticket::of(hold), at, value) == 0 };
+            return unsafe { self.store_32_locked(Ticket::of(hold), at, value) };
         }
         // SAFETY: the caller's promise; a sequence has begun it, so there are sequences.
         unsafe { inlined::commit_store_32(hold, at, value) }
@@ -237,7 +236,7 @@ impl Core {
     pub unsafe fn store_64_inlined(&self, hold: Hold, at: *mut u64, value: u64) -> bool {
         if hold.is_locked() {
             // SAFETY: the caller's promise.
-            return unsafe { self.store_64(Ticket::of(hold), at, value) == 0 };
+            return unsafe { self.store_64_locked(Ticket::of(hold), at, value) };
         }
         // SAFETY: as in `store_32_inlined`.
         unsafe { inlined::commit_store_64(hold, at, value) }
@@ -251,7 +250,7 @@ impl Core {
     pub unsafe fn compare_32_inlined(&self, hold: Hold, at: *mut u32, old: u32, new: u32) -> Result<(), NotStored> {
         if hold.is_locked() {
             // SAFETY: the caller's promise.
-            return stored(unsafe { self.compare_32(Ticket::of(hold), at, old, new) });
+            return unsafe { self.compare_32_locked(Ticket::of(hold), at, old, new) };
         }
         // SAFETY: as in `store_32_inlined`.
         unsafe { inlined::commit_compare_32(hold, at, old, new) }
@@ -265,10 +264,34 @@ impl Core {
     pub unsafe fn compare_64_inlined(&self, hold: Hold, at: *mut u64, old: u64, new: u64) -> Result<(), NotStored> {
         if hold.is_locked() {
             // SAFETY: the caller's promise.
-            return stored(unsafe { self.compare_64(Ticket::of(hold), at, old, new) });
+            return unsafe { self.compare_64_locked(Ticket::of(hold), at, old, new) };
         }
         // SAFETY: as in `store_32_inlined`.
         unsafe { inlined::commit_compare_64(hold, at, old, new) }
+    }
+
+    #[cold]
+    unsafe fn store_32_locked(&self, ticket: Ticket, at: *mut u32, value: u32) -> bool {
+        // SAFETY: as for `store_32_inlined`.
+        unsafe { self.store_32(ticket, at, value) == 0 }
+    }
+
+    #[cold]
+    unsafe fn store_64_locked(&self, ticket: Ticket, at: *mut u64, value: u64) -> bool {
+        // SAFETY: as for `store_64_inlined`.
+        unsafe { self.store_64(ticket, at, value) == 0 }
+    }
+
+    #[cold]
+    unsafe fn compare_32_locked(&self, ticket: Ticket, at: *mut u32, old: u32, new: u32) -> Result<(), NotStored> {
+        // SAFETY: as for `compare_32_inlined`.
+        stored(unsafe { self.compare_32(ticket, at, old, new) })
+    }
+
+    #[cold]
+    unsafe fn compare_64_locked(&self, ticket: Ticket, at: *mut u64, old: u64, new: u64) -> Result<(), NotStored> {
+        // SAFETY: as for `compare_64_inlined`.
+        stored(unsafe { self.compare_64(ticket, at, old, new) })
     }
 }
 

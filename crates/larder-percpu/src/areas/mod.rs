@@ -16,7 +16,7 @@ use larder_sys::{cpus, membarrier, rseq_area, thread};
 use larder_units::Bytes;
 
 use crate::locked::{self, Busy, Held};
-use crate::sequence::frame::HEADER;
+use crate::sequence::frame::{HEADER, stride};
 use crate::sequence::inlined::Hold;
 use crate::sequence::{Frame, Header};
 
@@ -112,9 +112,6 @@ const UNSET: u32 = 0;
 const BUSY: u32 = 1;
 const READY: u32 = 2;
 
-/// Areas begin at multiples of this, so that two indices share no pair of lines (the prefetcher fetches pairs).
-const STRIDE: usize = 128;
-
 /// The areas of one domain.
 ///
 /// It can be a static: the areas are mapped when it is first used, or by [`Core::set_up`].
@@ -178,7 +175,7 @@ impl Core {
             n => n,
         };
         let (indices, shards) = if found.is_ok() { (wanted, 1) } else { (0, wanted) };
-        let stride = (HEADER + self.content).next_multiple_of(STRIDE);
+        let stride = stride(self.content);
         let areas = (indices + shards + 1) as usize;
         // The map from CPUs to areas stands behind the areas.
         let map_bytes = if matches!(self.options.by, By::Level(_)) { wanted as usize * size_of::<u32>() } else { 0 };
@@ -202,8 +199,10 @@ impl Core {
         self.shards.store(shards, Ordering::Relaxed);
         match found {
             Ok((rseq_cs, index)) => {
-                frame.rseq_cs.store(rseq_cs, Ordering::Relaxed);
                 frame.index.store(index, Ordering::Relaxed);
+                // ORDER domain.armable: Release, with the load in `armable`: base, stride and index are seen. Whoever is so early
+                // finds no indices yet, and is refused.
+                frame.rseq_cs.store(rseq_cs, Ordering::Release);
             }
             Err(why) => self.reason.store(core::ptr::from_ref(why).cast_mut(), Ordering::Relaxed),
         }
@@ -231,6 +230,14 @@ impl Core {
     fn has_sequences(&self) -> bool {
         // ORDER domain.ready: Acquire, with the store in `make`; free of cost on x86-64.
         self.frame.indices.load(Ordering::Acquire) != 0
+    }
+
+    /// The offset by which the inlined sequences arm; none where they may not.
+    #[inline(always)]
+    fn armable(&self) -> Option<isize> {
+        // ORDER domain.armable: Acquire, with the store in `make`; free of cost on x86-64.
+        let rseq_cs = self.frame.rseq_cs.load(Ordering::Acquire);
+        (rseq_cs != Hold::LOCKED).then_some(rseq_cs)
     }
 
     /// How the domain works.
@@ -425,6 +432,7 @@ impl Core {
                 memory::unmap(base.expect("a domain that is set up has areas").as_ptr(), Bytes(*self.mapped.get_mut()));
             }
             *self.frame.indices.get_mut() = 0;
+            *self.frame.rseq_cs.get_mut() = Hold::LOCKED;
             *self.state.get_mut() = UNSET;
         }
     }

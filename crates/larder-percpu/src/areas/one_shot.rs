@@ -28,25 +28,28 @@ impl Core {
     /// As [`Core::add`], with the sequence inlined.
     ///
     /// # Safety
-    /// As for [`Core::add`].
+    /// As for [`Core::add`]; the areas' content is a `T`.
     #[inline(always)]
-    pub unsafe fn add_inlined(&self, offset: usize, value: u64) {
+    pub unsafe fn add_inlined<T>(&self, offset: usize, value: u64) {
         // SAFETY: as in `add`.
-        if !(self.has_sequences() && unsafe { inlined::add(&self.frame, HEADER + offset, value) }) {
-            // SAFETY: as in `add`.
-            unsafe { self.add_slow(offset, value) }
+        if let Some(rseq_cs) = self.armable()
+            && unsafe { inlined::add::<T>(&self.frame, rseq_cs, HEADER + offset, value) }
+        {
+            return;
         }
+        // SAFETY: as in `add`.
+        unsafe { self.add_slow(offset, value) }
     }
 
     /// As [`Core::list_pop`], with the sequence inlined.
     ///
     /// # Safety
-    /// As for [`Core::list_pop`].
+    /// As for [`Core::list_pop`]; the areas' content is a `T`.
     #[inline(always)]
-    pub unsafe fn list_pop_inlined(&self, offset: usize) -> usize {
-        if self.has_sequences() {
+    pub unsafe fn list_pop_inlined<T>(&self, offset: usize) -> usize {
+        if let Some(rseq_cs) = self.armable() {
             // SAFETY: as in `list_pop`.
-            let node = unsafe { inlined::list_pop(&self.frame, HEADER + offset) };
+            let node = unsafe { inlined::list_pop::<T>(&self.frame, rseq_cs, HEADER + offset) };
             if node != REFUSED {
                 return node;
             }
@@ -64,14 +67,17 @@ impl Core {
     /// As [`Core::list_push`], with the sequence inlined.
     ///
     /// # Safety
-    /// As for [`Core::list_push`].
+    /// As for [`Core::list_push`]; the areas' content is a `T`.
     #[inline(always)]
-    pub unsafe fn list_push_inlined(&self, offset: usize, first: usize, last: usize) {
+    pub unsafe fn list_push_inlined<T>(&self, offset: usize, first: usize, last: usize) {
         // SAFETY: as in `list_push`.
-        if !(self.has_sequences() && unsafe { inlined::list_push(&self.frame, HEADER + offset, first, last) }) {
-            // SAFETY: the caller's promise.
-            unsafe { self.list_push_again(offset, first, last) }
+        if let Some(rseq_cs) = self.armable()
+            && unsafe { inlined::list_push::<T>(&self.frame, rseq_cs, HEADER + offset, first, last) }
+        {
+            return;
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.list_push_again(offset, first, last) }
     }
 
     #[cold]

@@ -75,6 +75,13 @@ pub struct Header {
 /// Bytes of a [`Header`]: where an area's content begins.
 pub const HEADER: usize = size_of::<Header>();
 
+/// Bytes from one area to the next, for so many of content: a power of two, so that code that knows the content's size finds
+/// an area by a shift. At least two lines, so that two indices share no pair of lines (the prefetcher fetches pairs).
+pub const fn stride(content: usize) -> usize {
+    let area = (HEADER + content).next_power_of_two();
+    if area < 2 * HEADER { 2 * HEADER } else { area }
+}
+
 const _: () = assert!(HEADER == 64);
 const _: () = assert!(core::mem::offset_of!(Header, token) == 0 && core::mem::offset_of!(Header, closed) == 8);
 const _: () = assert!(core::mem::offset_of!(Frame, index) == 8 && core::mem::offset_of!(Frame, base) == 16);

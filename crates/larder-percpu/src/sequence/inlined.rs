@@ -5,12 +5,13 @@
 //!
 //! A call costs more than its two instructions: what the caller has in registers goes to the registers of arguments, results
 //! come back in two, and a status is made to be tested. Here the compiler chooses the registers, a refusal is a jump to the
-//! caller's slow path, and a commit gets from its begin what does not change meanwhile.
+//! caller's slow path, a commit gets from its begin what does not change meanwhile, and where the areas lie is a shift, because
+//! the type of their content is known.
 
 use core::arch::asm;
 use core::sync::atomic::Ordering;
 
-use super::frame::{Frame, HEADER};
+use super::frame::{Frame, HEADER, stride};
 use super::table::{Id, RESTARTS};
 
 /// A sequence: arms by way of `{arm}`, the offset of `rseq_cs`, with `{t}`, which its range may use.
@@ -66,7 +67,7 @@ macro_rules! area_or {
             "cmp {t:e}, dword ptr [{frame} + 32]\n",
             "jae ",
             $refused,
-            "\nimul {t}, qword ptr [{frame} + 24]\n",
+            "\nshl {t}, {shift}\n",
             "add {t}, qword ptr [{frame} + 16]\n",
             "cmp qword ptr [{t} + 8], 0\n",
             "jne ",
@@ -78,9 +79,9 @@ macro_rules! area_or {
 /// As [`word::add`](super::word::add); false where it was refused.
 ///
 /// # Safety
-/// As there.
+/// As there; the areas' content is a `T`, and `rseq_cs` is the frame's.
 #[inline(always)]
-pub unsafe fn add(frame: &Frame, offset: usize, value: u64) -> bool {
+pub unsafe fn add<T>(frame: &Frame, rseq_cs: isize, offset: usize, value: u64) -> bool {
     // SAFETY: the sequence writes `rseq_cs` of this thread's own area and the word that the caller vouches for.
     unsafe {
         inlined!(
@@ -88,9 +89,10 @@ pub unsafe fn add(frame: &Frame, offset: usize, value: u64) -> bool {
             [area_or!("{refused}"), "add qword ptr [{t} + {offset}], {value}",];
             aside [];
             t = out(reg) _,
-            arm = in(reg) frame.rseq_cs.load(Ordering::Relaxed),
+            arm = in(reg) rseq_cs,
             at = in(reg) frame.index.load(Ordering::Relaxed),
             frame = in(reg) frame,
+            shift = const stride(size_of::<T>()).trailing_zeros(),
             offset = in(reg) offset,
             value = in(reg) value,
             refused = label { return false },
@@ -102,9 +104,9 @@ pub unsafe fn add(frame: &Frame, offset: usize, value: u64) -> bool {
 /// As [`list::list_pop`](super::list::list_pop).
 ///
 /// # Safety
-/// As there.
+/// As for [`add`].
 #[inline(always)]
-pub unsafe fn list_pop(frame: &Frame, offset: usize) -> usize {
+pub unsafe fn list_pop<T>(frame: &Frame, rseq_cs: isize, offset: usize) -> usize {
     let node: usize;
     // SAFETY: as in `add`; the first node is readable by what the caller vouches for.
     unsafe {
@@ -122,9 +124,10 @@ pub unsafe fn list_pop(frame: &Frame, offset: usize) -> usize {
             t = out(reg) _,
             next = out(reg) _,
             node = out(reg) node,
-            arm = in(reg) frame.rseq_cs.load(Ordering::Relaxed),
+            arm = in(reg) rseq_cs,
             at = in(reg) frame.index.load(Ordering::Relaxed),
             frame = in(reg) frame,
+            shift = const stride(size_of::<T>()).trailing_zeros(),
             offset = in(reg) offset,
         );
     }
@@ -134,9 +137,9 @@ pub unsafe fn list_pop(frame: &Frame, offset: usize) -> usize {
 /// As [`list::list_push`](super::list::list_push); false where it was refused.
 ///
 /// # Safety
-/// As there.
+/// As for [`add`].
 #[inline(always)]
-pub unsafe fn list_push(frame: &Frame, offset: usize, first: usize, last: usize) -> bool {
+pub unsafe fn list_push<T>(frame: &Frame, rseq_cs: isize, offset: usize, first: usize, last: usize) -> bool {
     // SAFETY: as in `add`; the chain is the caller's.
     unsafe {
         inlined!(
@@ -150,9 +153,10 @@ pub unsafe fn list_push(frame: &Frame, offset: usize, first: usize, last: usize)
             aside [];
             t = out(reg) _,
             next = out(reg) _,
-            arm = in(reg) frame.rseq_cs.load(Ordering::Relaxed),
+            arm = in(reg) rseq_cs,
             at = in(reg) frame.index.load(Ordering::Relaxed),
             frame = in(reg) frame,
+            shift = const stride(size_of::<T>()).trailing_zeros(),
             offset = in(reg) offset,
             first = in(reg) first,
             last = in(reg) last,
@@ -192,11 +196,11 @@ impl Hold {
 /// As [`transaction::begin`](super::transaction::begin); the token is 0 where it was refused.
 ///
 /// # Safety
-/// As there.
+/// As for [`add`].
 #[inline(always)]
-pub unsafe fn begin(frame: &Frame) -> Hold {
+pub unsafe fn begin<T>(frame: &Frame, rseq_cs: isize) -> Hold {
     let (token, index, area): (u64, u64, *mut u8);
-    let (rseq_cs, index_word) = (frame.rseq_cs.load(Ordering::Relaxed), frame.index.load(Ordering::Relaxed));
+    let index_word = frame.index.load(Ordering::Relaxed);
     // SAFETY: the sequence writes `rseq_cs` of this thread's own area, and the token of its index.
     unsafe {
         inlined!(
@@ -206,8 +210,8 @@ pub unsafe fn begin(frame: &Frame) -> Hold {
                 "mov {index:e}, dword ptr fs:[{at}]",
                 "cmp {index:e}, dword ptr [{frame} + 32]",
                 "jae 6f",
-                "mov {t}, qword ptr [{frame} + 24]",
-                "imul {t}, {index}",
+                "mov {t:e}, {index:e}",
+                "shl {t}, {shift}",
                 "add {t}, qword ptr [{frame} + 16]",
                 "cmp qword ptr [{t} + 8], 0",
                 "jne 6f",
@@ -222,6 +226,7 @@ pub unsafe fn begin(frame: &Frame) -> Hold {
             arm = in(reg) rseq_cs,
             at = in(reg) index_word,
             frame = in(reg) frame,
+            shift = const stride(size_of::<T>()).trailing_zeros(),
         );
     }
     Hold { token, index, content: area.wrapping_add(HEADER), rseq_cs, index_word }
@@ -235,10 +240,10 @@ macro_rules! holds_or {
             "\ncmp dword ptr fs:[{at}], {index:e}\n",
             "jne ",
             $refused,
-            "\ncmp qword ptr [{area} + 8], 0\n",
+            "\ncmp qword ptr [{content} - {header} + 8], 0\n",
             "jne ",
             $refused,
-            "\ncmp qword ptr [{area}], {token}\n",
+            "\ncmp qword ptr [{content} - {header}], {token}\n",
             "jne ",
             $refused
         )
@@ -256,7 +261,8 @@ macro_rules! commit {
             arm = in(reg) $hold.rseq_cs,
             at = in(reg) $hold.index_word,
             index = in(reg) $hold.index,
-            area = in(reg) $hold.content.wrapping_sub(HEADER),
+            content = in(reg) $hold.content,
+            header = const HEADER,
             token = in(reg) $hold.token,
             $($operand)*
         )

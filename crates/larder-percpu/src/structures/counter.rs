@@ -35,7 +35,7 @@ impl Counter {
     #[inline(always)]
     pub fn add(&self, n: u64) {
         // SAFETY: the area is one word.
-        unsafe { self.domain.core().add_inlined(0, n) };
+        unsafe { self.domain.core().add_inlined::<Open64>(0, n) };
     }
 
     /// The sum over all indices. What is added meanwhile may be in it or not; what was added before is.

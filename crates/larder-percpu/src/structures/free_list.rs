@@ -64,7 +64,7 @@ impl FreeList {
     pub unsafe fn push(&self, node: NonNull<Link>) {
         let node = node.as_ptr().expose_provenance();
         // SAFETY: the area is the head's word; the caller vouches for the node.
-        unsafe { self.domain.core().list_push_inlined(0, node, node) };
+        unsafe { self.domain.core().list_push_inlined::<Open64>(0, node, node) };
     }
 
     /// Puts a chain of linked nodes onto the current index's list.
@@ -81,7 +81,7 @@ impl FreeList {
     #[inline(always)]
     pub fn pop(&self) -> Option<NonNull<Link>> {
         // SAFETY: the area is the head's word; `push` has it that nodes are readable.
-        let node = unsafe { self.domain.core().list_pop_inlined(0) };
+        let node = unsafe { self.domain.core().list_pop_inlined::<Open64>(0) };
         NonNull::new(core::ptr::with_exposed_provenance_mut(node))
     }
 

@@ -76,17 +76,20 @@ impl Code {
     // SAFETY, of all blocks: the machine decodes these functions; nobody calls them.
     #[allow(clippy::undocumented_unsafe_blocks)]
     pub fn inlined() -> Self {
+        type Content = [u8; STRIDE as usize - HEADER];
         unsafe extern "C" fn add(frame: &Frame, offset: usize, value: u64) -> u32 {
-            u32::from(!unsafe { inlined::add(frame, offset, value) })
+            u32::from(!unsafe { inlined::add::<Content>(frame, frame.rseq_cs.load(Relaxed), offset, value) })
         }
         unsafe extern "C" fn list_pop(frame: &Frame, offset: usize) -> usize {
-            unsafe { inlined::list_pop(frame, offset) }
+            unsafe { inlined::list_pop::<Content>(frame, frame.rseq_cs.load(Relaxed), offset) }
         }
         unsafe extern "C" fn list_push(frame: &Frame, offset: usize, first: usize, last: usize) -> u32 {
-            u32::from(!unsafe { inlined::list_push(frame, offset, first, last) })
+            u32::from(!unsafe {
+                inlined::list_push::<Content>(frame, frame.rseq_cs.load(Relaxed), offset, first, last)
+            })
         }
         unsafe extern "C" fn begin(frame: &Frame) -> Begun {
-            let hold = unsafe { inlined::begin(frame) };
+            let hold = unsafe { inlined::begin::<Content>(frame, frame.rseq_cs.load(Relaxed)) };
             Begun { token: hold.token, index: hold.index }
         }
         /// What a commit would have from its begin.
@@ -725,6 +728,10 @@ fn execute(i: &Instruction, thread: &mut Thread, memory: &mut [u64]) -> Result<(
         Mnemonic::Xor => {
             let (a, b) = binary(thread, memory)?;
             set(i, thread, memory, a ^ b)?;
+        }
+        Mnemonic::Shl => {
+            let (a, b) = binary(thread, memory)?;
+            set(i, thread, memory, a << b)?;
         }
         // The counter of restarts, which is outside of the simulated memory.
         Mnemonic::Inc if i.has_lock_prefix() => {}
