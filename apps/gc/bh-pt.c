@@ -5,6 +5,8 @@
  *
  * All threads allocate, so the nodes are nearly as many for each. See bh.h.
  */
-#define BH_NAME "bh-pt"
+#include "barrier.h"
+
+#define BH_NAME "bh-pt" SOFT
 #define BH_ONE_BUILDER 0
 #include "bh.h"

@@ -22,6 +22,7 @@
 #ifndef BODIES_H
 #define BODIES_H
 
+#include "barrier.h"
 #include "report.h"
 
 #include <math.h>
@@ -110,7 +111,7 @@ static Thing *insert(Thing *tree, Body *body, Vector low, double size, int depth
     if (tree->is_body) {
         Body *other = (Body *)tree;
         if (depth == DEEPEST) {
-            body->same_place = other;
+            STORE(&body->same_place, other);
             return &body->thing;
         }
         tree = &new_node(size)->thing;
@@ -119,7 +120,7 @@ static Thing *insert(Thing *tree, Body *body, Vector low, double size, int depth
     Node *node = (Node *)tree;
     double half = size / 2;
     int o = octant(body->thing.centre, (Vector){low.x + half, low.y + half, low.z + half});
-    node->child[o] = insert(node->child[o], body, part_of_box(low, half, o), half, depth + 1);
+    STORE(&node->child[o], insert(node->child[o], body, part_of_box(low, half, o), half, depth + 1));
     return tree;
 }
 
@@ -173,7 +174,7 @@ static void build_cell(int cell) {
     for (int i = step->first[cell]; i < step->first[cell + 1]; i++)
         tree = insert(tree, step->sorted[i], low, size, GRID_LEVELS);
     weigh(tree);
-    step->subtree[cell] = tree;
+    STORE(&step->subtree[cell], tree);
 }
 
 /* The nodes above the cells; they are there even where little is below them. */
@@ -182,8 +183,11 @@ static Thing *build_crown(int path, int level, double size) {
         return step->subtree[path];
     Node *node = new_node(size);
     int any = 0;
-    for (int o = 0; o < 8; o++)
-        any |= !!(node->child[o] = build_crown(path << 3 | o, level + 1, size / 2));
+    for (int o = 0; o < 8; o++) {
+        Thing *child = build_crown(path << 3 | o, level + 1, size / 2);
+        STORE(&node->child[o], child);
+        any |= !!child;
+    }
     if (!any && level > 0)
         return 0;
     weigh_children(node);
@@ -236,7 +240,7 @@ static void begin_step(void) {
     }
     fresh->low = low;
     fresh->size = fmax(fmax(high.x - low.x, high.y - low.y), high.z - low.z) * 1.001 + 1e-9;
-    fresh->sorted = sorted;
+    STORE(&fresh->sorted, sorted);
     step = fresh;
     next_cell = 0;
     next_bunch = 0;
@@ -280,7 +284,7 @@ static void *simulate(void *argument) {
         Vector low = {INFINITY, INFINITY, INFINITY}, high = {-INFINITY, -INFINITY, -INFINITY};
         for (long i = from; i < to; i++) {
             Vector at = bodies[i]->thing.centre;
-            bodies[i]->same_place = 0;
+            STORE(&bodies[i]->same_place, 0);
             low = (Vector){fmin(low.x, at.x), fmin(low.y, at.y), fmin(low.z, at.z)};
             high = (Vector){fmax(high.x, at.x), fmax(high.y, at.y), fmax(high.z, at.z)};
         }
@@ -298,14 +302,14 @@ static void *simulate(void *argument) {
         pthread_barrier_wait(&barrier);
 
         for (long i = from; i < to; i++)
-            step->sorted[thread_count[me][cell_of[i]]++] = bodies[i];
+            STORE(&step->sorted[thread_count[me][cell_of[i]]++], bodies[i]);
         pthread_barrier_wait(&barrier);
 
         if (!one_builder || me == 0)
             for (long cell; (cell = next_cell++) < CELLS;)
                 build_cell(cell);
         if (alone())
-            step->root = (Node *)build_crown(0, 0, step->size);
+            STORE(&step->root, (Node *)build_crown(0, 0, step->size));
         pthread_barrier_wait(&barrier);
 
         /* By cell, so that one walk finds in the cache what the walk before it used. */
@@ -370,7 +374,7 @@ static void make_cluster(void) {
         body->thing.mass = 1.0 / bodies_count;
         body->thing.centre = random_direction(&state, radius);
         body->speed = random_direction(&state, q * sqrt(2) * pow(1 + radius * radius, -0.25));
-        bodies[i] = body;
+        STORE(&bodies[i], body);
     }
 }
 

@@ -13,6 +13,7 @@
  * several classes and phrases attach in several ways, so most have many millions. Each sentence's number of trees (modulo 2^64)
  * is counted twice more: from the forest, and by a table of numbers that does not use the heap. `sum` is made of these numbers.
  */
+#include "barrier.h"
 #include "thesis.h"
 
 #include <stdatomic.h>
@@ -129,7 +130,7 @@ static Item *item_of(Item **list, Item *of_symbol[FORMED], Symbol symbol, unsign
         Item *item = allocated("cky", GC_MALLOC(sizeof *item));
         item->symbol = symbol;
         item->form = form;
-        item->next = *list;
+        STORE(&item->next, *list);
         *list = *place = item;
     }
     return *place;
@@ -149,16 +150,16 @@ static void fill_cell(int i, int j) {
                     unsigned form = (left->form + right->form) % FORMS;
                     Item *item = item_of(&list, of_symbol, rules[*r - 1].parent, form);
                     Way *way = allocated("cky", GC_MALLOC(sizeof *way));
-                    way->left = left;
-                    way->right = right;
-                    way->next = item->ways;
-                    item->ways = way;
+                    STORE(&way->left, left);
+                    STORE(&way->right, right);
+                    STORE(&way->next, item->ways);
+                    STORE(&item->ways, way);
                     item->trees += left->trees * right->trees;
                     made++;
                 }
     for (Item *item = list; item; item = item->next)
         made++;
-    *cell(i, j) = list;
+    STORE(cell(i, j), list);
     objects += made;
 }
 
@@ -249,7 +250,7 @@ int main(int argc, char **argv) {
     double start = now_s();
     run_threads(threads, parse);
     double seconds = now_s() - start;
-    thesis_begin("cky", threads, sum, seconds);
+    thesis_begin("cky" SOFT, threads, sum, seconds);
     printf(" sentences=%ld objects=%" PRIu64, sentences, objects);
     thesis_end();
     return 0;

@@ -11,6 +11,7 @@
  * states that look the same count once, so the selection does not either. At the end the way to each selected state is followed to the
  * beginning and every turn of it is checked; `sum` is made of the stickers of the states selected in each round.
  */
+#include "barrier.h"
 #include "thesis.h"
 
 #include <stdatomic.h>
@@ -85,7 +86,7 @@ static State *turned(State *from, int turn) {
     State *state = allocated("cube", GC_MALLOC(sizeof *state));
     for (int s = 0; s < STICKERS; s++)
         state->sticker[s] = from->sticker[source_of[turn][s]];
-    state->from = from;
+    STORE(&state->from, from);
     state->turn = turn;
     state->score = score_of(state);
     return state;
@@ -106,8 +107,8 @@ static void join_lists(void) {
     level_size = 0;
     for (long t = 0; t < threads; t++) {
         for (State *state = thread_list[t]; state; state = state->next)
-            level[level_size++] = state;
-        thread_list[t] = 0;
+            STORE(&level[level_size++], state);
+        STORE(&thread_list[t], 0);
         thread_made[t] = 0;
     }
     if (level_size != made) {
@@ -120,6 +121,7 @@ static void join_lists(void) {
 
 static void select_best(void) {
     qsort(level, level_size, sizeof *level, compare_states);
+    STORED(level);
     best_count = 0;
     for (long i = 0; i < level_size && best_count < kept; i++)
         if (best_count == 0 || compare_states(&best[best_count - 1], &level[i]))
@@ -129,6 +131,7 @@ static void select_best(void) {
             sum = sum_add(sum, best[i]->sticker[s]);
     level = allocated("cube", GC_MALLOC(best_count * sizeof *level));
     memcpy(level, best, best_count * sizeof *level);
+    STORED(level);
     level_size = best_count;
 }
 
@@ -143,8 +146,8 @@ static void *search(void *argument) {
                 for (long i = chunk * CHUNK; i < end; i++)
                     for (int turn = 0; turn < TURNS; turn++) {
                         State *state = turned(level[i], turn);
-                        state->next = thread_list[me];
-                        thread_list[me] = state;
+                        STORE(&state->next, thread_list[me]);
+                        STORE(&thread_list[me], state);
                         thread_made[me]++;
                     }
             }
@@ -192,7 +195,7 @@ int main(int argc, char **argv) {
         first = turned(first, random_next(&state) % TURNS);
     first->from = 0;
     level = allocated("cube", GC_MALLOC(sizeof *level));
-    level[0] = first;
+    STORE(&level[0], first);
     level_size = 1;
     pthread_barrier_init(&barrier, 0, threads);
     double start = now_s();
@@ -200,7 +203,7 @@ int main(int argc, char **argv) {
     double seconds = now_s() - start;
     for (long i = 0; i < best_count; i++)
         check_way(best[i], first);
-    thesis_begin("cube", threads, sum, seconds);
+    thesis_begin("cube" SOFT, threads, sum, seconds);
     printf(" states=%" PRIu64 " best=%d/%d", states_made, best[0]->score, STICKERS);
     thesis_end();
     return 0;

@@ -54,8 +54,8 @@ static inline void thesis_begin(const char *program, long threads, uint64_t sum,
 
 static inline void thesis_end(void) {
     GC_set_on_collection_event(0);
-    printf(" gcs=%lu heap_mb=%.1f rss_mb=%.1f\n", (unsigned long)GC_get_gc_no(), GC_get_heap_size() / 1048576.0,
-           peak_rss_mib());
+    printf(" cpu_s=%.3f gcs=%lu heap_mb=%.1f rss_mb=%.1f\n", cpu_s(), (unsigned long)GC_get_gc_no(),
+           GC_get_heap_size() / 1048576.0, peak_rss_mib());
 }
 
 #endif

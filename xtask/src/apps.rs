@@ -1,5 +1,5 @@
 //! `cargo xtask apps`: the thesis's programs of `apps/gc`, at their small sizes, on a staged Larder, with restartable
-//! sequences, without, in each setting of block sharing, and with optimizations of marking left out, and on the stock library, with several numbers of threads.
+//! sequences, without, in each setting of block sharing, and with optimizations left out, with the software barrier in its forms, and on the stock library, with several numbers of threads.
 //!
 //! Those of `apps/vm` follow: see [`vm`].
 //!
@@ -21,6 +21,10 @@ use crate::workspace::Workspace;
 
 /// The programs, as `stage` compiles them into `apps/`.
 pub const PROGRAMS: &[&str] = &["matmul", "bh-st", "bh-pt", "cky", "cube", "unfair", "throughput"];
+/// Those of them that there are with a software write barrier, too (`apps/gc/barrier.h`).
+const SOFT: &[&str] = &["bh-pt", "cky", "cube"];
+/// What is compiled besides: a server, which `larder experiment` measures.
+const SERVERS: &[&str] = &["cache"];
 /// One, and more than a small machine has.
 const THREADS: &[&str] = &["1", "2", "5"];
 /// No run takes a tenth of this on a quiet machine.
@@ -32,9 +36,10 @@ pub fn compile(workspace: &Workspace, lib: &Path, into: &Path) -> Result<Option<
     let Some(compiler) = compiler() else { return Ok(None) };
     // By its file, so that no other libgc is linked.
     let libgc = lib.join("libgc.so.1").display().to_string();
-    for program in PROGRAMS {
+    let soft = SOFT.iter().map(|program| format!("{program}-soft"));
+    for program in PROGRAMS.iter().chain(SERVERS).map(|program| (*program).to_owned()).chain(soft) {
         let link = [libgc.as_str(), "-Wl,-rpath,$ORIGIN/../lib", "-lm"];
-        compile_one(workspace, &compiler, &format!("apps/gc/{program}.c"), &into.join(program), &link)?;
+        compile_one(workspace, &compiler, &format!("apps/gc/{program}.c"), &into.join(&program), &link)?;
     }
     if !workspace.has("larder-vm") {
         return Ok(Some(()));
@@ -82,6 +87,17 @@ pub fn apps(workspace: &Workspace) -> Result<()> {
     tally.verdict()
 }
 
+/// How the programs with a software barrier run: stopped, and beside the program in both algorithms and as the thesis has it.
+const BARRIERS: &[(&str, &[(&str, &str)])] = &[
+    ("Larder", &[]),
+    ("barrier", &[("LARDER_WATCH", "barrier")]),
+    (
+        "barrier as in the thesis",
+        &[("LARDER_WATCH", "barrier"), ("LARDER_BORN", "unmarked"), ("LARDER_ABLATE", "clean")],
+    ),
+    ("snapshot", &[("LARDER_WATCH", "snapshot")]),
+];
+
 /// A way to run a program: its name, the library's folder, and what is added to the environment.
 struct Way {
     name: String,
@@ -103,26 +119,42 @@ pub fn run_all(staged: &Path) -> Result<Tally> {
         let environment = vec![("LARDER_ABLATE", left_out.into()), ("GC_MARKERS", "3".into())];
         ways.push(way(&format!("without {left_out}"), environment));
     }
+    // Cycles come often, so that many of them mark beside these short programs.
+    let often = [("LARDER_COLLECT_EVERY", "5")];
+    let soft_ways: Vec<Way> = BARRIERS
+        .iter()
+        .map(|(name, environment)| {
+            let beside = [("LARDER_CONCURRENT", if environment.is_empty() { "0" } else { "1" })];
+            let all = environment.iter().chain(&beside).chain(&often);
+            way(name, all.map(|(name, value)| (*name, (*value).to_owned())).collect())
+        })
+        .collect();
     match stock() {
         Some(folder) => ways.push(Way { name: "the stock library".into(), lib: folder, environment: vec![] }),
         None => println!("SKIPPED apps on the stock library: there is no libgc.so.1 (apt-get install libgc1)"),
     }
     let mut tally = Tally::default();
     for program in PROGRAMS {
-        let binary = staged.join("apps").join(program);
-        if !binary.exists() {
-            println!("SKIPPED {program}: it was not compiled (apt-get install gcc libc6-dev)");
-            tally.skipped += 1;
-            continue;
+        let mut first = None;
+        let mut run = |name: &str, ways: &[Way]| {
+            let binary = staged.join("apps").join(name);
+            if binary.exists() {
+                return run_program(name, &binary, ways, &mut first);
+            }
+            println!("SKIPPED {name}: it was not compiled (apt-get install gcc libc6-dev)");
+            Ok(Tally { skipped: 1, ..Tally::default() })
+        };
+        tally += run(program, &ways)?;
+        if SOFT.contains(program) {
+            tally += run(&format!("{program}-soft"), &soft_ways)?;
         }
-        tally += run_program(program, &binary, &ways)?;
     }
     Ok(tally)
 }
 
-fn run_program(program: &str, binary: &Path, ways: &[Way]) -> Result<Tally> {
+/// `first`: the sum that was printed first.
+fn run_program(program: &str, binary: &Path, ways: &[Way], first: &mut Option<String>) -> Result<Tally> {
     let mut tally = Tally::default();
-    let mut first: Option<String> = None;
     for way in ways {
         for threads in THREADS {
             let output = Command::new("timeout")
@@ -143,7 +175,7 @@ fn run_program(program: &str, binary: &Path, ways: &[Way]) -> Result<Tally> {
                 Some(format!("{}; {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
             } else if sum.is_none() {
                 Some(format!("it printed {text:?}"))
-            } else if first.is_some() && first != sum {
+            } else if first.is_some() && *first != sum {
                 Some(format!("its sum is {sum:?}, and was {first:?}"))
             } else {
                 None
@@ -155,7 +187,7 @@ fn run_program(program: &str, binary: &Path, ways: &[Way]) -> Result<Tally> {
                 }
                 None => tally.passed += 1,
             }
-            first = first.or(sum);
+            *first = first.take().or(sum);
         }
     }
     println!("ok      {program}: {} runs", tally.passed);

@@ -21,7 +21,7 @@ pub const SHORT: Effort = Effort { rounds: 5, seconds: 5, load: false };
 /// Each line so often, or for a minute.
 const LONG: Effort = Effort { rounds: 1000, seconds: 60, load: true };
 /// Lines times ways, about: to share a soak's time out.
-const RUNS: u64 = 108;
+const RUNS: u64 = 116;
 
 impl Effort {
     /// The long form, cut to so much time altogether.

@@ -12,9 +12,9 @@
 //! Fields are atomics only so that a reader who holds a stale or made-up address (a conservative word, `GC_base` of
 //! anything) reads some value rather than a data race; all of them are `Relaxed`. Who may write: a free record, the
 //! holder of the pool's lock; a `Small` or `Large` one, whoever took the run from the pool, until it is published by
-//! `state` (Release); later only the lists' fields, under the lock of the class, and `swept`.
+//! `state` (Release); later only the lists' fields and `swept`, under the lock of the class, and `frees_until_look`.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering};
 
 /// What a block is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,10 @@ field! {
     Field8: AtomicU8, u8
 }
 field! {
+    /// Two bytes of a record.
+    Field16: AtomicU16, u16
+}
+field! {
     /// Four bytes of a record.
     Field32: AtomicU32, u32
 }
@@ -106,8 +110,11 @@ pub struct Block {
     pub marks: FieldWord,
     /// Whose block it is (`Small`, `Owned`): see [`crate::owners`]; [`NONE`] for nobody's.
     pub owner: Field32,
-    /// Explicit frees after which it is worth a look whether the block is empty (`Small`).
-    pub frees_until_look: Field32,
+    /// Explicit frees after which it is worth a look whether the block is empty (`Small`): a hint, also written without a lock.
+    pub frees_until_look: Field16,
+    /// The epoch in which the block was put among those to be swept again (`Small`).
+    pub again: Field8,
+    _free: Field8,
     /// Exact usable bytes (`Large`); 1 where the run's content is known to be zero (`Free`, `Owned`).
     pub size: FieldWord,
 }
@@ -133,7 +140,9 @@ impl Block {
             descriptor: FieldWord::new(),
             marks: FieldWord::new(),
             owner: Field32::new(),
-            frees_until_look: Field32::new(),
+            frees_until_look: Field16::new(),
+            again: Field8::new(),
+            _free: Field8::new(),
             size: FieldWord::new(),
         }
     }

@@ -255,15 +255,17 @@ impl Space {
         if offset >= self.span() {
             return None;
         }
+        let mut index = offset >> BLOCK_SHIFT;
         // SAFETY: below the frontier.
-        let mut block = unsafe { self.block(offset >> BLOCK_SHIFT) };
+        let mut block = unsafe { self.block(index) };
         let mut state = block.state();
         if state == State::Tail {
+            index = block.head.get() as usize;
             // SAFETY: a tail's head is a block of the table.
-            block = unsafe { self.block(block.head.get() as usize) };
+            block = unsafe { self.block(index) };
             state = block.state();
         }
-        let start = self.address_of(self.index_of(block));
+        let start = self.address_of(index);
         match state {
             State::Small => {
                 let cell = class::cell_at(address - start, block.reciprocal.get());

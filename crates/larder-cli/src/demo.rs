@@ -12,6 +12,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::Failure;
+use crate::follow::Records;
 use crate::launch::{self, Folder, Output};
 use crate::library::{self, Library};
 use crate::{doctor, program};
@@ -146,7 +147,7 @@ fn measure(binary: &Path, arguments: &DemoArguments, side: &Side) -> Result<Figu
     ]
     .into();
     let mut text = String::new();
-    let outcome = launch::run(binary, &command, &side.library, &[], None, Output::Captured(&mut text))?;
+    let outcome = launch::run(binary, &command, &side.library, &[], Records::default(), Output::Captured(&mut text))?;
     if outcome.status != 0 {
         return Err(Failure::tool(format!(
             "the simulation on {} ended with status {}: see what it said above",

@@ -6,11 +6,12 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use hdrhistogram::Histogram;
-use larder_events::{Cause, Counter, CycleRecord, FILE_SUFFIX, IndexKind, OpenError, Reader};
+use larder_events::{Cause, Counter, Cycle, CycleRecord, FILE_SUFFIX, IndexKind, OpenError, Phase, PhaseKind, Reader};
 use larder_units::{Bytes, Nanos};
 use serde_json::json;
 
 use crate::exit::Failure;
+use crate::trace::{self, Trace};
 
 /// Digits that a histogram keeps: percentiles are right to one part in a thousand.
 const DIGITS: u8 = 3;
@@ -52,6 +53,15 @@ impl Log {
     }
 }
 
+/// Where what is read goes, beside the sums.
+#[derive(Default)]
+pub struct Records {
+    /// The file of `--log`.
+    pub log: Option<Log>,
+    /// The file of `--trace`.
+    pub trace: Option<Trace>,
+}
+
 /// Times of many cycles: percentiles and the exact longest one.
 #[derive(Clone)]
 pub struct Times {
@@ -80,6 +90,16 @@ impl Times {
     /// The time that `percent` of the cycles did not exceed.
     pub fn percentile(&self, percent: f64) -> Nanos {
         Nanos(self.histogram.value_at_percentile(percent)).min(self.longest)
+    }
+
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.histogram.is_empty()
+    }
+
+    /// The mean of all.
+    pub fn mean(&self) -> Nanos {
+        Nanos(self.histogram.mean() as u64)
     }
 
     /// The longest one.
@@ -113,6 +133,10 @@ pub struct ProcessSummary {
     pub pages_left: u64,
     /// What running threads saw; of a cycle that marked beside the program, both stops.
     pub pauses: Times,
+    /// Those of the stops that begin a cycle beside the program.
+    pub first_stops: Times,
+    /// Those of the stops in which cycles end: of one that stops the program all the time, its only one.
+    pub last_stops: Times,
     /// From the request until all had stopped.
     pub stops: Times,
     /// From the start of the heap until the last sign of life.
@@ -150,18 +174,18 @@ struct Process {
 }
 
 /// Follows all events files of one folder.
-pub struct Follower<'a> {
+pub struct Follower {
     folder: PathBuf,
-    log: Option<&'a mut Log>,
+    records: Records,
     /// Files that were opened, or can never be.
     known: HashSet<PathBuf>,
     processes: Vec<Process>,
 }
 
-impl<'a> Follower<'a> {
+impl Follower {
     /// Nothing is read yet.
-    pub fn new(folder: &Path, log: Option<&'a mut Log>) -> Self {
-        Follower { folder: folder.to_owned(), log, known: HashSet::new(), processes: Vec::new() }
+    pub fn new(folder: &Path, records: Records) -> Self {
+        Follower { folder: folder.to_owned(), records, known: HashSet::new(), processes: Vec::new() }
     }
 
     /// Reads what is new.
@@ -171,8 +195,11 @@ impl<'a> Follower<'a> {
             self.read_open_files();
         }
         self.read_open_files();
-        if let Some(log) = &mut self.log {
+        if let Some(log) = &mut self.records.log {
             log.flush();
+        }
+        if let Some(trace) = &mut self.records.trace {
+            trace.flush();
         }
     }
 
@@ -180,7 +207,7 @@ impl<'a> Follower<'a> {
         let mut open = self.processes.iter().filter(|process| process.reader.is_some()).count();
         for process in &mut self.processes {
             let ended = !process.is_running();
-            process.look(self.log.as_deref_mut());
+            process.look(&mut self.records);
             if ended && open > OPEN_FILES && process.reader.is_some() {
                 process.close();
                 open -= 1;
@@ -200,6 +227,9 @@ impl<'a> Follower<'a> {
             match Reader::open(&path) {
                 Ok(reader) => {
                     self.known.insert(path);
+                    if let Some(trace) = &mut self.records.trace {
+                        trace.process(reader.header().pid, &reader.program());
+                    }
                     self.processes.push(Process::new(reader));
                     opened += 1;
                     if opened == OPEN_FILES {
@@ -218,7 +248,10 @@ impl<'a> Follower<'a> {
 
     /// The sums, by the time at which the processes started.
     pub fn finish(mut self) -> Vec<ProcessSummary> {
-        if let Some(log) = &mut self.log
+        if let Some(trace) = &mut self.records.trace {
+            trace.finish();
+        }
+        if let Some(log) = &mut self.records.log
             && let Some(error) = log.failure.take()
         {
             // The program's own end matters more than the log, so this is said and not returned.
@@ -243,6 +276,8 @@ impl Process {
             pages_cleaned: 0,
             pages_left: 0,
             pauses: Times::new(),
+            first_stops: Times::new(),
+            last_stops: Times::new(),
             stops: Times::new(),
             ran: Nanos::default(),
             allocated: Bytes::ZERO,
@@ -263,7 +298,7 @@ impl Process {
         Path::new("/proc").join(self.sums.pid.to_string()).exists()
     }
 
-    fn look(&mut self, mut log: Option<&mut Log>) {
+    fn look(&mut self, records: &mut Records) {
         let Some(reader) = &self.reader else { return };
         let found = reader.cycles_since(self.next);
         self.seen = self.seen.max(Nanos(reader.counter(Counter::SampledNs)));
@@ -273,15 +308,21 @@ impl Process {
         self.next = found.next;
         self.sums.missed += found.missed;
         self.sums.cycles += found.missed + found.records.len() as u64;
-        if found.missed > 0
-            && let Some(log) = log.as_deref_mut()
-        {
-            log.line(&json!({"pid": self.sums.pid, "program": self.sums.program, "missed": found.missed}));
+        if found.missed > 0 {
+            if let Some(log) = &mut records.log {
+                log.line(&json!({"pid": self.sums.pid, "program": self.sums.program, "missed": found.missed}));
+            }
+            if let (Some(trace), Some(first)) = (&mut records.trace, found.records.first()) {
+                trace.missed(self.sums.pid, first.record.began(), found.missed);
+            }
         }
         for cycle in &found.records {
-            self.add(cycle);
-            if let Some(log) = log.as_deref_mut() {
+            self.add(&cycle.record);
+            if let Some(log) = &mut records.log {
                 log.line(&self.json(cycle));
+            }
+            if let Some(trace) = &mut records.trace {
+                trace.cycle(self.sums.pid, cycle);
             }
         }
     }
@@ -292,8 +333,10 @@ impl Process {
             sums.by_cause[cause as usize] += 1;
         }
         sums.pauses.record(cycle.pause);
+        sums.last_stops.record(cycle.pause);
         if cycle.marked_beside.0 > 0 {
             sums.pauses.record(cycle.start_pause);
+            sums.first_stops.record(cycle.start_pause);
             sums.concurrent += 1;
             sums.cut_short += u64::from(cycle.hurried != 0);
             sums.pages_cleaned += cycle.pages_cleaned;
@@ -333,7 +376,8 @@ impl Process {
         self.sums
     }
 
-    fn json(&self, cycle: &CycleRecord) -> serde_json::Value {
+    fn json(&self, whole: &Cycle) -> serde_json::Value {
+        let cycle = &whole.record;
         let unix = self.start_realtime.0.saturating_add(cycle.start.since(self.start_monotonic).0);
         json!({
             "pid": self.sums.pid,
@@ -365,8 +409,21 @@ impl Process {
             "pages_left": cycle.pages_left,
             "cut_short": cycle.hurried != 0,
             "helps": cycle.helps,
+            "helped_bytes": cycle.bytes_helped,
+            "began_ns": cycle.began().0,
+            "markers_beside": cycle.markers_beside,
+            "pages_found": cycle.pages_cleaned + cycle.pages_left,
+            "phases": trace::in_order(whole).into_iter().map(phase_json).collect::<Vec<_>>(),
         })
     }
+}
+
+fn phase_json((kind, phase): (PhaseKind, &Phase)) -> serde_json::Value {
+    let mut json = json!({"phase": kind.name(), "start_ns": phase.start.0, "ns": phase.took.0});
+    if !kind.unit().is_empty() {
+        json[kind.unit()] = phase.amount.into();
+    }
+    json
 }
 
 fn monotonic_now() -> Nanos {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use larder_events::DIRECTORY_VARIABLE;
 
 use crate::exit::Failure;
-use crate::follow::{Follower, Log, ProcessSummary};
+use crate::follow::{Follower, ProcessSummary, Records};
 use crate::library::{Library, PRELOAD_NAME};
 use crate::signals::Signals;
 
@@ -20,7 +20,7 @@ use crate::signals::Signals;
 pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// The loader's list of objects to load before all others.
 const PRELOAD: &str = "LD_PRELOAD";
-/// How often events are looked at: the ring holds 65536 cycles, so nothing is missed at any rate of collections.
+/// How often events are looked at: the ring holds 8192 cycles, so nothing is missed at any rate of collections.
 const FOLLOW_EVERY_MS: i32 = 50;
 
 /// What becomes of the program's standard output.
@@ -61,10 +61,10 @@ pub fn run(
     command: &[OsString],
     library: &Library,
     settings: &[(&str, &str)],
-    log: Option<&mut Log>,
+    records: Records,
     output: Output<'_>,
 ) -> Result<Outcome, Failure> {
-    run_with(program, command, library, Settings::Added(settings), log, output)
+    run_with(program, command, library, Settings::Added(settings), records, output)
 }
 
 /// As [`run`], with these variables for the heap and no others.
@@ -75,7 +75,7 @@ pub fn run_in(
     environment: &[(&str, String)],
     output: Output<'_>,
 ) -> Result<Outcome, Failure> {
-    run_with(program, command, library, Settings::Only(environment), None, output)
+    run_with(program, command, library, Settings::Only(environment), Records::default(), output)
 }
 
 /// Takes what is set for the heap out of a program's environment.
@@ -99,7 +99,7 @@ fn run_with(
     command: &[OsString],
     library: &Library,
     settings: Settings<'_>,
-    log: Option<&mut Log>,
+    records: Records,
     output: Output<'_>,
 ) -> Result<Outcome, Failure> {
     let folder = EventsFolder::create()?;
@@ -133,7 +133,7 @@ fn run_with(
     let mut child = child.spawn().map_err(|error| spawn_failure(program, &error))?;
     let pid = child.id() as libc::pid_t;
 
-    let mut follower = Follower::new(&folder.path, log);
+    let mut follower = Follower::new(&folder.path, records);
     let captured = child.stdout.take().map(|mut pipe| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();

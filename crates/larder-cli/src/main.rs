@@ -18,14 +18,17 @@ mod locks;
 mod program;
 mod signals;
 mod summary;
+mod trace;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
 use exit::Failure;
+use follow::Records;
+use trace::Trace;
 
 #[derive(Parser)]
 #[command(name = "larder", version, about = "Runs libgc programs on Larder, unmodified, and says what their heap did")]
@@ -46,6 +49,8 @@ enum Action {
         #[command(flatten)]
         self_test: faults::SelfTest,
     },
+    /// Make a timeline and a log of events files that programs have left in a folder
+    Trace(TraceArguments),
     /// Try one line of the fault matrix in this process, which must have the library on the loader's path
     #[command(hide = true)]
     FaultLine(faults::LineArguments),
@@ -67,6 +72,9 @@ struct RunArguments {
     /// Write one JSON line for each collection to FILE while the program runs
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Write a timeline of all collections to FILE while the program runs: open it in https://ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Collect beside the program: it is stopped only shortly at the beginning and at the end of each collection
     #[arg(long)]
     concurrent: bool,
@@ -81,6 +89,20 @@ struct RunArguments {
     command: Vec<OsString>,
 }
 
+/// Arguments of `larder trace`.
+#[derive(Args)]
+struct TraceArguments {
+    /// What LARDER_EVENTS_DIR was while the programs ran
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    /// Write the timeline to FILE: open it in https://ui.perfetto.dev
+    #[arg(value_name = "FILE")]
+    trace: PathBuf,
+    /// Write one JSON line for each collection to LOG as well
+    #[arg(long, value_name = "LOG")]
+    log: Option<PathBuf>,
+}
+
 fn main() -> ExitCode {
     let result = match Command::parse().action {
         Action::Run(arguments) => run(&arguments),
@@ -90,6 +112,7 @@ fn main() -> ExitCode {
             Ok(0)
         }
         Action::FaultLine(arguments) => Ok(faults::try_line(&arguments)),
+        Action::Trace(arguments) => trace_folder(&arguments),
         Action::Demo(arguments) => demo::run(&arguments),
         Action::Locks(arguments) => locks::run(&arguments),
         Action::Experiment(arguments) => experiment::run(&arguments),
@@ -101,6 +124,28 @@ fn main() -> ExitCode {
             ExitCode::from(failure.status)
         }
     }
+}
+
+/// Creates the files that are wanted.
+fn records(log: Option<&Path>, trace: Option<&Path>) -> Result<Records, Failure> {
+    Ok(Records { log: log.map(follow::Log::create).transpose()?, trace: trace.map(Trace::create).transpose()? })
+}
+
+/// What `larder run --trace` does while a program runs, afterwards.
+fn trace_folder(arguments: &TraceArguments) -> Result<u8, Failure> {
+    let folder = arguments.folder.display();
+    if let Err(error) = std::fs::read_dir(&arguments.folder) {
+        return Err(Failure::tool(format!("{folder}: {error}: name the folder of events files")));
+    }
+    let mut follower =
+        follow::Follower::new(&arguments.folder, records(arguments.log.as_deref(), Some(&arguments.trace))?);
+    follower.look();
+    if follower.finish().is_empty() {
+        return Err(Failure::tool(format!(
+            "{folder}: no events files are there: run programs with LARDER_EVENTS_DIR={folder}"
+        )));
+    }
+    Ok(0)
 }
 
 /// Checks a time as the library reads it.
@@ -120,10 +165,7 @@ fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         eprintln!("larder: {note}");
     }
     let library = library::find()?;
-    let mut log = match &arguments.log {
-        Some(path) => Some(follow::Log::create(path)?),
-        None => None,
-    };
+    let records = records(arguments.log.as_deref(), arguments.trace.as_deref())?;
     // In the environment of the program, and so of its children.
     let mut settings = Vec::new();
     if arguments.concurrent {
@@ -132,7 +174,7 @@ fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     if let Some(pause) = &arguments.pause {
         settings.push(("LARDER_PAUSE", pause));
     }
-    let outcome = launch::run(&path, &arguments.command, &library, &settings, log.as_mut(), launch::Output::Inherited)?;
+    let outcome = launch::run(&path, &arguments.command, &library, &settings, records, launch::Output::Inherited)?;
     if !arguments.quiet {
         eprint!("{}", summary::text(&outcome));
     }

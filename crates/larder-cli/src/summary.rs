@@ -121,6 +121,8 @@ fn total(processes: &[ProcessSummary], outcome: &Outcome) -> ProcessSummary {
         sums.pages_cleaned += process.pages_cleaned;
         sums.pages_left += process.pages_left;
         sums.pauses.add(&process.pauses);
+        sums.first_stops.add(&process.first_stops);
+        sums.last_stops.add(&process.last_stops);
         sums.stops.add(&process.stops);
         sums.allocated += process.allocated;
         sums.live += process.live;

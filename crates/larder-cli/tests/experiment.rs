@@ -171,3 +171,36 @@ fn hotspot_does_the_same_work_as_the_moving_heap() {
         assert!((16..=45).contains(&count), "{count} young collections of {heap}");
     }
 }
+
+#[test]
+fn thesis_5_measures_pauses_and_what_clients_wait_for() {
+    let Some((text, page, json)) = quick("thesis-5") else { return };
+    for wanted in ["Conc-Soft", "Conc-VM max., E10K, thesis", "1307", "uffd, born unmarked", "metered latency"] {
+        assert!(text.contains(wanted) && page.contains(wanted), "{wanted} is missing in\n{text}");
+    }
+    // Of each program the time and two of its pauses, and two of the server.
+    assert_eq!(page.matches("<svg").count(), 11);
+    let number = |run: &serde_json::Value, key: &str| run["runs"][0]["heap"][key].as_u64().unwrap();
+    let mut beside = 0;
+    for run in json["runs"].as_array().unwrap() {
+        let version = run["version"].as_str().unwrap();
+        assert_eq!(run["barrier"], ["Stop-Soft", "Conc-Soft", "barrier", "snapshot"].contains(&version), "{run}");
+        assert!(number(run, "cycles") > 0, "{run}");
+        match version {
+            "Stop" | "Stop-Soft" => assert_eq!(number(run, "concurrent"), 0, "{run}"),
+            "Conc-VM" | "Conc-Soft" | "uffd, no cleaning" => assert_eq!(number(run, "pages_cleaned"), 0, "{run}"),
+            _ => {}
+        }
+        beside += number(run, "concurrent");
+    }
+    assert!(beside > 0, "no cycle marked beside its program");
+    for run in json["latency"].as_array().unwrap() {
+        let of = |kind: &str, part: &str| -> f64 {
+            run["runs"][0]["printed"][format!("{kind}_{part}_us")].as_str().unwrap().parse().unwrap()
+        };
+        let parts = ["p50", "p99", "p999", "max"];
+        assert!(parts.windows(2).all(|two| of("metered", two[0]) <= of("metered", two[1])), "{run}");
+        // A request is not done before it was due.
+        assert!(parts.iter().all(|part| of("simple", part) <= of("metered", part)), "{run}");
+    }
+}

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
-use crate::ring::{Header, IndexKind, MAGIC, Slot};
-use crate::{CAPACITY, Counter, CycleRecord, FILE_BYTES, HEADER_BYTES, RECORD_BYTES, VERSION};
+use crate::ring::{CYCLE_WORDS, Header, IndexKind, MAGIC, MOST_PHASES, Slot};
+use crate::{CAPACITY, Counter, CycleRecord, FILE_BYTES, HEADER_BYTES, Phase, RECORD_BYTES, VERSION};
 
 /// Why a file could not be read; each says what is wrong with it.
 #[derive(Debug)]
@@ -64,11 +64,20 @@ impl std::error::Error for OpenError {
     }
 }
 
+/// A cycle as it was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cycle {
+    /// Its figures.
+    pub record: CycleRecord,
+    /// Its phases, in the order in which they ended.
+    pub phases: Vec<Phase>,
+}
+
 /// What [`Reader::cycles_since`] found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct CyclesSince {
     /// The records that are still there, oldest first.
-    pub records: Vec<CycleRecord>,
+    pub records: Vec<Cycle>,
     /// Records that were overwritten before they could be read.
     pub missed: u64,
     /// Where to go on: the argument for the next call.
@@ -84,7 +93,7 @@ pub struct CyclesSince {
 ///     let found = reader.cycles_since(next);
 ///     next = found.next;
 ///     for cycle in found.records {
-///         println!("{} stopped for {} ns", cycle.number, cycle.pause.0);
+///         println!("{} stopped for {} ns", cycle.record.number, cycle.record.pause.0);
 ///     }
 /// #   break;
 /// }
@@ -211,12 +220,18 @@ impl Reader {
         CyclesSince { records, missed: stable - from, next: end }
     }
 
-    fn copy(&self, number: u64) -> CycleRecord {
+    fn copy(&self, number: u64) -> Cycle {
         let place = (number % CAPACITY as u64) as usize;
         // SAFETY: `place` is below CAPACITY, so the slot lies in the mapping; it is aligned, and used as atomics only.
         let slot = unsafe { &*self.base.add(HEADER_BYTES + place * RECORD_BYTES).cast::<Slot>().as_ptr() };
         // Relaxed: the two ORDER labels of `cycles_since` order the words as a whole.
-        CycleRecord::from_words(std::array::from_fn(|word| slot[word].load(Ordering::Relaxed)))
+        let word = |word: usize| slot[word].load(Ordering::Relaxed);
+        let record = CycleRecord::from_words(std::array::from_fn(word));
+        // The number may be of another record than the phases: then neither is kept.
+        let phases = (0..record.phases.min(MOST_PHASES as u64) as usize)
+            .map(|phase| Phase::from_words(std::array::from_fn(|i| word(CYCLE_WORDS + phase * Phase::WORDS + i))))
+            .collect();
+        Cycle { record, phases }
     }
 
     fn raw_header(&self) -> &Header {

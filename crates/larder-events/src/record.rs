@@ -4,7 +4,7 @@ use core::mem::{size_of, transmute};
 
 use larder_units::{Bytes, Nanos};
 
-use crate::ring::{RECORD_BYTES, RECORD_WORDS};
+use crate::ring::CYCLE_WORDS;
 
 /// Why a cycle was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,11 +103,19 @@ pub struct CycleRecord {
     pub hurried: u64,
     /// How often threads of the program helped to mark, because they allocated faster than the cycle marked.
     pub helps: u64,
+    /// When the stop at the beginning of a concurrent cycle was requested; zero for a stop cycle.
+    pub begun: Nanos,
+    /// Bytes that threads of the program marked to help.
+    pub bytes_helped: u64,
+    /// Most markers that marked beside the program at once, threads that helped not counted; zero for a stop cycle.
+    pub markers_beside: u64,
+    /// How many phases follow; [`Writer::publish`](crate::Writer::publish) sets it.
+    pub phases: u64,
     /// Zero; for fields to come.
-    pub reserved: [u64; 8],
+    pub reserved: [u64; 4],
 }
 
-const _: () = assert!(size_of::<CycleRecord>() == RECORD_BYTES);
+const _: () = assert!(size_of::<CycleRecord>() == CYCLE_WORDS * size_of::<u64>());
 // `Bytes` holds a `usize`, which the format fixes at eight bytes.
 const _: () = assert!(size_of::<usize>() == 8);
 
@@ -122,15 +130,20 @@ impl CycleRecord {
         Cause::ALL.into_iter().find(|cause| *cause as u32 == self.cause_code)
     }
 
-    pub(crate) fn to_words(self) -> [u64; RECORD_WORDS] {
-        // SAFETY: both types have RECORD_BYTES bytes (asserted above), and the record consists of integers without
+    /// When the cycle began: at the request of its first stop.
+    pub fn began(&self) -> Nanos {
+        if self.begun.0 > 0 { self.begun } else { self.start }
+    }
+
+    pub(crate) fn to_words(self) -> [u64; CYCLE_WORDS] {
+        // SAFETY: both types have the same number of bytes (asserted above), and the record consists of integers without
         // padding, so that every byte is initialised.
         unsafe { transmute(self) }
     }
 
     #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "only the reader needs it"))]
-    pub(crate) fn from_words(words: [u64; RECORD_WORDS]) -> Self {
-        // SAFETY: both types have RECORD_BYTES bytes, and every bit pattern is a valid record.
+    pub(crate) fn from_words(words: [u64; CYCLE_WORDS]) -> Self {
+        // SAFETY: both types have the same number of bytes (asserted above), and every bit pattern is a valid record.
         unsafe { transmute(words) }
     }
 }
@@ -144,10 +157,10 @@ mod tests {
         let mut record = CycleRecord::new(7, Cause::Expand);
         record.threads_blocked = 3;
         record.links_cleared = 9;
-        record.reserved[7] = 5;
+        record.reserved[3] = 5;
         assert_eq!(CycleRecord::from_words(record.to_words()), record);
         assert_eq!(record.to_words()[0], 7);
-        assert_eq!(record.to_words()[RECORD_WORDS - 1], 5);
+        assert_eq!(record.to_words()[CYCLE_WORDS - 1], 5);
     }
 
     #[test]

@@ -23,22 +23,26 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use larder_units::Nanos;
 
-use crate::{Counter, CycleRecord};
+use crate::{Counter, CycleRecord, Phase};
 
 /// First eight bytes of a file that is ready: `LARDEREV` read as little endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"LARDEREV");
 /// Version of the layout; a reader refuses every other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of the header: one page, so that records start on a page.
 pub const HEADER_BYTES: usize = 4096;
-/// Bytes of one record.
-pub const RECORD_BYTES: usize = 256;
-/// Records in the ring: an hour of a program that collects eighteen times a second.
-pub const CAPACITY: usize = 65536;
+/// Bytes of one record with its phases.
+pub const RECORD_BYTES: usize = 2048;
+/// Records in the ring: an hour of a program that collects twice a second.
+pub const CAPACITY: usize = 8192;
 /// Bytes of a whole file; most of it is never touched.
 pub const FILE_BYTES: usize = HEADER_BYTES + CAPACITY * RECORD_BYTES;
-/// Words of one record.
-pub(crate) const RECORD_WORDS: usize = RECORD_BYTES / size_of::<u64>();
+/// Words of one record with its phases.
+const RECORD_WORDS: usize = RECORD_BYTES / size_of::<u64>();
+/// Words of a [`CycleRecord`]; the phases come behind them.
+pub(crate) const CYCLE_WORDS: usize = 32;
+/// Phases that a record has room for.
+pub const MOST_PHASES: usize = (RECORD_WORDS - CYCLE_WORDS) / Phase::WORDS;
 /// Places for counters in the header.
 pub(crate) const COUNTER_PLACES: usize = 128;
 
@@ -144,7 +148,7 @@ pub struct Identity<'a> {
 /// let (start_monotonic, start_realtime) = (Nanos(1), Nanos(2));
 /// writer.initialise(Identity { pid: 1, index: IndexKind::Cpu, start_monotonic, start_realtime, program: b"demo" });
 /// writer.counter(Counter::Refills).fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-/// writer.publish(&CycleRecord::new(1, Cause::Explicit));
+/// writer.publish(&CycleRecord::new(1, Cause::Explicit), &[]);
 /// assert_eq!(writer.cycles_written(), 1);
 /// ```
 #[derive(Debug)]
@@ -202,18 +206,23 @@ impl Writer {
         magic.store(MAGIC, Ordering::Release);
     }
 
-    /// Appends a record, over the oldest one where the ring is full. No lock, no allocation, no system call.
+    /// Appends a record and its phases, of which those beyond [`MOST_PHASES`] are left out, over the oldest one where the ring is full.
+    /// No lock, no allocation, no system call.
     ///
     /// One thread publishes at a time: the one that holds the collection lock. Two at once would lose a record or mix two,
     /// and harm nothing else.
-    pub fn publish(&self, record: &CycleRecord) {
+    pub fn publish(&self, record: &CycleRecord, phases: &[Phase]) {
+        let phases = &phases[..phases.len().min(MOST_PHASES)];
+        let record = CycleRecord { phases: phases.len() as u64, ..*record };
         let count = self.cycles_written_word();
         // Relaxed: only publishers change the count, and the collection lock orders them.
         let number = count.load(Ordering::Relaxed);
         let slot = self.slot(number);
         // ORDER events.overwrite: with the fence in `Reader::cycles_since`. Weaker, a reader could keep a mixture.
         fence(Ordering::Release);
-        for (word, value) in slot.iter().zip(record.to_words()) {
+        for (word, value) in
+            slot.iter().zip(record.to_words().into_iter().chain(phases.iter().flat_map(|p| p.to_words())))
+        {
             // Relaxed: the two ORDER labels order the words as a whole.
             word.store(value, Ordering::Relaxed);
         }

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use larder_events::{
-    CAPACITY, Cause, Counter, CycleRecord, FILE_BYTES, Identity, IndexKind, OpenError, Reader, Writer, event_path,
+    CAPACITY, Cause, Counter, Cycle, CycleRecord, FILE_BYTES, Identity, IndexKind, MOST_PHASES, OpenError, Phase,
+    Reader, Writer, event_path,
 };
 use larder_units::{Bytes, Nanos};
 
@@ -62,15 +63,23 @@ impl Drop for Mapped {
     }
 }
 
-/// A record in which every field follows from its number, so that a mixture of two shows.
-fn record(number: u64) -> CycleRecord {
+/// A cycle in which every field follows from its number, so that a mixture of two shows.
+fn record(number: u64) -> Cycle {
     let mut record = CycleRecord::new(number, Cause::ALL[number as usize % Cause::ALL.len()]);
     record.start = Nanos(number.wrapping_mul(3));
     record.pause = Nanos(number.wrapping_mul(5));
     record.live = Bytes(number as usize * 7);
     record.links_cleared = number;
-    record.reserved = [number; 8];
-    record
+    record.reserved = [number; 4];
+    record.phases = number % 7;
+    let phase = |i| Phase { code: i, start: Nanos(number), took: Nanos(number * i), amount: number ^ i };
+    Cycle { record, phases: (0..number % 7).map(phase).collect() }
+}
+
+/// Publishes it.
+fn publish(writer: &Writer, number: u64) {
+    let cycle = record(number);
+    writer.publish(&cycle.record, &cycle.phases);
 }
 
 fn open_error(path: &Path) -> OpenError {
@@ -97,12 +106,23 @@ fn a_reader_follows_a_writer() {
     let mapped = Mapped::new();
     let writer = mapped.writer();
     let reader = Reader::open(&mapped.path).unwrap();
-    writer.publish(&record(0));
-    writer.publish(&record(1));
+    publish(&writer, 0);
+    publish(&writer, 1);
     let found = reader.cycles_since(0);
     assert_eq!((found.records, found.missed, found.next), (vec![record(0), record(1)], 0, 2));
-    writer.publish(&record(2));
+    publish(&writer, 2);
     assert_eq!(reader.cycles_since(2).records, [record(2)]);
+}
+
+#[test]
+fn phases_beyond_the_room_are_left_out() {
+    let mapped = Mapped::new();
+    let phases = [Phase { code: 9, start: Nanos(1), took: Nanos(2), amount: 3 }; MOST_PHASES + 5];
+    mapped.writer().publish(&CycleRecord::new(1, Cause::Budget), &phases);
+    mapped.writer().publish(&CycleRecord::new(2, Cause::Budget), &phases[..1]);
+    let found = Reader::open(&mapped.path).unwrap().cycles_since(0);
+    assert_eq!(found.records[0].phases, phases[..MOST_PHASES]);
+    assert_eq!(found.records[1].phases, phases[..1]);
 }
 
 #[test]
@@ -112,7 +132,7 @@ fn a_lapped_reader_says_how_many_it_missed() {
     let reader = Reader::open(&mapped.path).unwrap();
     let total = 2 * CAPACITY as u64 + 10;
     for number in 0..total {
-        writer.publish(&record(number));
+        publish(&writer, number);
     }
     let found = reader.cycles_since(3);
     assert_eq!(found.next, total);
@@ -132,7 +152,7 @@ fn a_reader_beside_a_writer_sees_each_record_whole_or_counts_it_missed() {
     thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0..total {
-                writer.publish(&record(number));
+                publish(&writer, number);
             }
         });
         let (mut next, mut seen, mut missed) = (0, 0, 0);
@@ -207,7 +227,7 @@ fn a_damaged_count_is_bounded_by_the_ring() {
 fn a_file_cut_off_under_its_reader_reads_as_empty() {
     let mapped = Mapped::new();
     let writer = mapped.writer();
-    writer.publish(&record(0));
+    publish(&writer, 0);
     let reader = Reader::open(&mapped.path).unwrap();
     mapped.file.set_len(100).unwrap();
     assert_eq!(reader.cycles_since(0).records, []);

@@ -1,15 +1,15 @@
-//! Which optimizations of marking are left out: for experiments (thesis 3.5.4).
+//! Which optimizations of marking and of concurrent cycles are left out: for experiments (thesis 3.5.4).
 //!
 //! A set that is changed while the program runs counts from the next cycle on; `bmb` alone is decided when the heap is reserved. The
 //! sets live where a cycle decides what it does: nothing in an inner loop asks for them.
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU16, Ordering};
 
 pub use larder_policy::ablation::{Ablation, Optimization};
 use larder_sys::env;
 
 /// Sync: a setting; `Relaxed`.
-static ABLATION: AtomicU8 = AtomicU8::new(0);
+static ABLATION: AtomicU16 = AtomicU16::new(0);
 
 /// Leaves these optimizations out from the next cycle on. Any thread.
 pub fn set(ablation: Ablation) {
@@ -28,7 +28,7 @@ pub(crate) fn set_up() {
     match Ablation::parse(text) {
         Ok(ablation) => set(ablation),
         Err(name) => larder_sys::die!(
-            "LARDER_ABLATE names '{name}': set it to some of balance, slo, nsb, bmb, lazy-sweep, prefetch, markers, deque, with commas between"
+            "LARDER_ABLATE names '{name}': set it to some of balance, slo, nsb, bmb, lazy-sweep, prefetch, markers, deque, clean, with commas between"
         ),
     }
 }

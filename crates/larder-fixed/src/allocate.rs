@@ -7,6 +7,7 @@
 use core::ptr;
 use core::sync::atomic::Ordering;
 
+use larder_blocks::State;
 use larder_blocks::class::{BY_GRANULES, CLASSES, LARGEST};
 use larder_lab::slot_offset;
 use larder_threads::defer;
@@ -186,7 +187,26 @@ pub unsafe fn allocate_aligned(kind: usize, bytes: usize, align: usize) -> *mut 
 ///
 /// # Safety
 /// Nobody uses the object any more.
+#[inline]
 pub unsafe fn free(at: *mut u8) {
+    if let Some(place) = HEAP.space.place(at.addr())
+        && place.base == at.addr()
+        && place.block.state() == State::Small
+        && refill::free_alone(&place)
+    {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { free_slow(at) }
+}
+
+/// Frees what [`free`] does not free by itself.
+///
+/// # Safety
+/// As there.
+#[cold]
+#[inline(never)]
+unsafe fn free_slow(at: *mut u8) {
     if at.is_null() {
         return;
     }
@@ -202,7 +222,7 @@ pub unsafe fn free(at: *mut u8) {
         crate::barrier::vanishes(place.base, place.base + object::size(place.base));
     }
     match place.block.state() {
-        larder_blocks::State::Large => large::free(place.block),
+        State::Large => large::free(place.block),
         _ => refill::free_cell(&place),
     }
 }

@@ -26,6 +26,9 @@
 //! must not lead to another class), so the census rests, and a large object that is freed explicitly goes when the cycle does.
 //! Mark procedures, and descriptors that are found through the object, wait for the final stop.
 //!
+//! **Markers.** The marker thread is one; where there are CPUs and much is to be marked, helpers of the crew join it
+//! ([`Crew::mark_beside`](larder_trace::crew::Crew::mark_beside)). It alone asks for pages and pushes what is on them, and no round is open then.
+//!
 //! **Help.** Between the budget and the point at which the cycle is overtaken, who allocates marks in proportion; see `drain`.
 //!
 //! **Clients see nothing of it but time.** Everything that a client is told or asked happens in the final stop, on a thread
@@ -38,7 +41,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 
 use larder_blocks::block::State as BlockState;
 use larder_blocks::space::BLOCK_SHIFT;
-use larder_policy::concurrent::{self as policy, CleanFacts, StartFacts};
+use larder_events::PhaseKind;
+use larder_policy::concurrent::{self as policy, CleanFacts, CrewFacts, StartFacts};
 use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
 use larder_sys::signal::Mask;
@@ -46,15 +50,17 @@ use larder_sys::vector::Vector;
 use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
 use larder_sys::{clock, loader, say};
 use larder_threads::{REGISTRY, defer, stop};
-use larder_trace::crew::{CREW, GUESTS};
+use larder_trace::crew::{Beside, CREW, GUESTS};
 use larder_trace::marker::Tally;
 use larder_trace::{Entry, Interior, Marker};
 use larder_units::{Blocks, Bytes, Nanos, PAGE};
 
+use crate::ablation::Optimization;
 use crate::barrier::{self, Algorithm};
 use crate::heap::{HEAP, next_epoch};
+use crate::timeline::Timeline;
 use crate::view::View;
-use crate::{cycle, dirty, finalization, hooks, kind, large, lock, refill, roots};
+use crate::{ablation, cycle, dirty, finalization, hooks, kind, large, lock, refill, roots, settings};
 
 const IDLE: u32 = 0;
 const ASKED: u32 = 1;
@@ -98,6 +104,15 @@ static OVERTAKEN: AtomicU64 = AtomicU64::new(0);
 /// Cycles that marked beside the program. Sync: a statistic.
 static COMPLETED: AtomicU64 = AtomicU64::new(0);
 
+/// See [`set_markers`]. Sync: a setting.
+static CHOSEN_MARKERS: AtomicUsize = AtomicUsize::new(0);
+/// Markers for the next cycle. Sync: written with the budget; a statistic.
+static NEXT_MARKERS: AtomicUsize = AtomicUsize::new(1);
+/// Markers of the last cycle. Sync: a statistic.
+static LAST_MARKERS: AtomicUsize = AtomicUsize::new(1);
+/// Bytes that helpers marked beside the program, over all cycles. Sync: the marker thread adds; a statistic.
+static BY_HELPERS: AtomicU64 = AtomicU64::new(0);
+
 /// How long the marker thread waits for somebody to finish before it cleans once more.
 const CLEAN_AGAIN_NS: u64 = 10_000_000;
 /// ... and how often: a program that does not allocate need not pay for it.
@@ -115,7 +130,11 @@ struct State {
     /// See [`Marker::put_aside`].
     aside: Vector<Entry>,
     tally: Tally,
+    /// Most markers that this cycle has beside the program.
+    markers: usize,
     figures: Figures,
+    /// What the marker thread did.
+    timeline: Timeline,
     since_at_start: usize,
 }
 
@@ -128,10 +147,16 @@ pub struct Figures {
     pub start_pause: Nanos,
     /// From there until only the final stop was left.
     pub beside: Nanos,
+    /// When that was so for the first time.
+    pub ready: Nanos,
     /// Rounds of cleaning.
     pub rounds: u32,
     /// How often threads that allocated helped to mark.
     pub helps: u32,
+    /// Bytes that they marked.
+    pub bytes_helped: usize,
+    /// Most markers that marked beside the program at once, helping threads not counted.
+    pub markers: u32,
     /// Pages scanned again beside the program, and in the final stop.
     pub pages: [usize; 2],
     /// The program allocated faster than the cycle marked, or somebody wanted the cycle to end: marking ended in the stop.
@@ -148,15 +173,20 @@ static STATE: Guarded = Guarded(UnsafeCell::new(State {
     watched: 0,
     aside: Vector::new(),
     tally: Tally { bytes: 0, objects: 0, stolen: 0 },
+    markers: 1,
     figures: Figures {
         start: Nanos(0),
         start_pause: Nanos(0),
         beside: Nanos(0),
+        ready: Nanos(0),
         rounds: 0,
         helps: 0,
+        bytes_helped: 0,
+        markers: 0,
         pages: [0; 2],
         hurried: false,
     },
+    timeline: Timeline::new(),
     since_at_start: 0,
 }));
 
@@ -260,6 +290,18 @@ pub(crate) fn is_born_marked(kind: usize) -> bool {
     !may || kind::uncollectable(kind)
 }
 
+/// Chooses how many markers mark beside the program, at most 16; 0 leaves it to the heap
+/// ([`larder_policy::concurrent::markers`]).
+pub fn set_markers(markers: usize) {
+    CHOSEN_MARKERS.store(markers.min(16), Ordering::Relaxed);
+    cycle::renew_budget();
+}
+
+/// Bytes that helpers of the marker thread have marked so far.
+pub fn marked_by_helpers() -> u64 {
+    BY_HELPERS.load(Ordering::Relaxed)
+}
+
 /// Chooses the longest pause that is wanted.
 pub fn set_pause_goal(goal: Nanos) {
     GOAL_NS.store(goal.0.max(1), Ordering::Relaxed);
@@ -301,13 +343,15 @@ struct Guests {
     tally: Tally,
     overflowed: bool,
     helps: u32,
+    /// Bytes that they marked.
+    helped: usize,
 }
 
 struct GuardedGuests(UnsafeCell<Guests>);
 // SAFETY: used under `HELPING` only.
 unsafe impl Sync for GuardedGuests {}
 
-/// Guards the guests. Nothing is locked under it; who holds it defers stops, or is the marker thread.
+/// Guards the guests. Nothing is locked under it; who holds it defers stops, or is a thread of the runtime.
 static HELPING: Lock = Lock::new();
 static GUESTS_STATE: GuardedGuests = GuardedGuests(UnsafeCell::new(Guests {
     open: false,
@@ -317,6 +361,7 @@ static GUESTS_STATE: GuardedGuests = GuardedGuests(UnsafeCell::new(Guests {
     tally: Tally { bytes: 0, objects: 0, stolen: 0 },
     overflowed: false,
     helps: 0,
+    helped: 0,
 }));
 /// The barrier marked an object that nobody will scan by itself. Sync: anyone sets; read in the final stop.
 static HANDED_OVER_NESTED: AtomicBool = AtomicBool::new(false);
@@ -399,6 +444,7 @@ fn help(coming: usize) {
         guests.overflowed |= lost;
         guests.tally.bytes += tally.bytes;
         guests.tally.objects += tally.objects;
+        guests.helped += tally.bytes;
         guests.inside[number] = false;
     });
     aside.clear();
@@ -523,8 +569,8 @@ pub(crate) fn is_ready() -> bool {
 }
 
 /// Pushes what is left to be done in the final stop: what the marker thread had not come to, pages written lately, and what
-/// was put aside. World stopped; the caller has claimed the cycle.
-pub(crate) fn push_rest(marker: &mut Marker<'_, View>) {
+/// was put aside. World stopped; the caller has claimed the cycle. Returns how many pages had been written.
+pub(crate) fn push_rest(marker: &mut Marker<'_, View>) -> usize {
     // SAFETY: the caller's claim.
     let state = unsafe { &mut *STATE.0.get() };
     // SAFETY: the marker thread does not mark between `READY` and the next `ASKED`.
@@ -564,6 +610,7 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) {
         }
     }
     aside.clear();
+    figures.pages[1]
 }
 
 /// What the marker thread marked, and what was born marked. World stopped; the caller has claimed the cycle, and `waste` bytes were
@@ -576,15 +623,19 @@ pub(crate) fn found_live(waste: Bytes) -> Tally {
     Tally { bytes: state.tally.bytes + born, ..state.tally }
 }
 
-/// The cycle is over, completed or given up. World stopped; the caller has claimed it.
-pub(crate) fn finished(completed: bool) -> Figures {
+/// The cycle is over, completed or given up. World stopped; the caller has claimed it, and adds what the marker thread did to its own
+/// timeline, whose stop was requested at `stop`.
+pub(crate) fn finished(completed: bool, stop: Nanos, timeline: &mut Timeline) -> Figures {
     // SAFETY: the caller's claim.
     let state = unsafe { &mut *STATE.0.get() };
     let meanwhile = HEAP.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start);
     MEANWHILE.store(meanwhile, Ordering::Relaxed);
+    LAST_MARKERS.store(state.figures.markers as usize, Ordering::Relaxed);
     barrier::activate(None);
     WAS_HURRIED.store(state.figures.hurried, Ordering::Relaxed);
     let figures = state.figures;
+    state.timeline.add_until(PhaseKind::Wait, figures.ready, stop, 0);
+    timeline.append(&state.timeline);
     if completed {
         COMPLETED.fetch_add(1, Ordering::Relaxed);
     }
@@ -608,10 +659,27 @@ pub(crate) fn plan(budget: Bytes) {
         return START_AFTER.store(usize::MAX, Ordering::Relaxed);
     }
     let meanwhile = MEANWHILE.load(Ordering::Relaxed);
+    let meanwhile = (meanwhile != usize::MAX).then_some(Bytes(meanwhile));
+    let live = [&LIVE_BEFORE, &HEAP.live].map(|live| Bytes(live.load(Ordering::Relaxed)));
+    let last = LAST_MARKERS.load(Ordering::Relaxed).max(1);
+    let asked = settings::MARKERS.load(Ordering::Relaxed);
+    let markers = match CHOSEN_MARKERS.load(Ordering::Relaxed) {
+        0 => policy::markers(CrewFacts {
+            usable_cpus: cycle::usable_cpus(),
+            most: (asked > 0).then_some(asked),
+            live: live[1],
+            live_before: live[0],
+            budget,
+            meanwhile: meanwhile.map(|allocated| (allocated, last)),
+        }),
+        chosen => chosen,
+    };
+    NEXT_MARKERS.store(markers, Ordering::Relaxed);
     let start = policy::start_after(StartFacts {
         budget,
-        allocated_meanwhile: (meanwhile != usize::MAX).then_some(Bytes(meanwhile)),
-        live: [&LIVE_BEFORE, &HEAP.live].map(|live| Bytes(live.load(Ordering::Relaxed))),
+        // With more markers it takes less time.
+        allocated_meanwhile: meanwhile.map(|bytes| Bytes(bytes.0.saturating_mul(last) / markers)),
+        live,
         overtaken: WAS_HURRIED.load(Ordering::Relaxed),
     });
     START_AFTER.store(start.0, Ordering::Relaxed);
@@ -729,8 +797,14 @@ fn fetch(
 
 /// From `ASKED` to `MARKING`, or back to `IDLE`.
 fn begin() {
+    own_state().timeline.clear();
+    let begun = clock::now();
     // What the last cycle found dead is found now: while this one marks, no block becomes free.
     while phase() == ASKED && cycle::census(Blocks(usize::MAX / 2)) {}
+    let begun = own_state().timeline.add(PhaseKind::Census, begun, 0);
+    // Outside of every lock, since creating threads takes the loader's.
+    let wanted = NEXT_MARKERS.load(Ordering::Relaxed);
+    own_state().markers = if wanted > 1 { cycle::prepared(|| CREW.prepare(wanted)).max(1) } else { 1 };
     // A fork waits until the rest is over: its child must find no lock held by a thread that it does not have, and a watch
     // that is whole.
     let _inside = cycle::pass_gate();
@@ -744,6 +818,8 @@ fn begin() {
         give_way();
         return;
     }
+    let State { timeline, watched, .. } = own_state();
+    timeline.add(PhaseKind::Watch, begun, watched.saturating_sub(HEAP.space.base()));
     HURRY.store(false, Ordering::Relaxed);
     loader::with_objects_held(|| {
         let started = cycle::with_cycle_lock(|| {
@@ -756,6 +832,7 @@ fn begin() {
             true
         });
         if started {
+            let begun = clock::now();
             // The world runs on; the loader's list and the lock keep what is looked at where it is.
             with_marker(|marker| {
                 lock::with(|| {
@@ -765,6 +842,7 @@ fn begin() {
                     });
                 });
             });
+            own_state().timeline.add(PhaseKind::StaticData, begun, 0);
         }
     });
 }
@@ -781,7 +859,8 @@ fn start_in_stopped_world() {
     lock::acquire();
     let begun = clock::now();
     let registry = REGISTRY.lock_to_stop();
-    registry.stop_world();
+    let threads = registry.stop_world().signalled as usize;
+    let stopped = own_state().timeline.add(PhaseKind::StopThreads, begun, threads);
     refill::lock_all();
     large::LOCK.lock_raw();
     let state = own_state();
@@ -794,7 +873,7 @@ fn start_in_stopped_world() {
     let new = next_epoch(old);
     cycle::begin_epochs(old, new);
     state.tally = Tally::default();
-    state.figures = Figures { start: begun, ..Figures::default() };
+    state.figures = Figures { start: begun, markers: 1, ..Figures::default() };
     state.since_at_start = HEAP.since.load(Ordering::Relaxed);
     LIVE_BEFORE.store(HEAP.live.load(Ordering::Relaxed), Ordering::Relaxed);
     let way = state.way;
@@ -829,11 +908,13 @@ fn start_in_stopped_world() {
         large::LOCK.unlock_raw();
         refill::unlock_all();
     }
+    own_state().timeline.add(PhaseKind::StartRoots, stopped, 0);
     registry.resume_world();
     drop(registry);
     // SAFETY: taken above.
     unsafe { lock::release() };
-    own_state().figures.start_pause = clock::now().since(begun);
+    let State { figures, timeline, .. } = own_state();
+    figures.start_pause = timeline.add(PhaseKind::StartStop, begun, threads).since(begun);
     cycle::count_pause(own_state().figures.start_pause);
     stop::wake_resumed(cycle::usable_cpus());
 }
@@ -857,7 +938,9 @@ fn with_marker<R>(f: impl FnOnce(&mut Marker<'_, View>) -> R) -> R {
     with_marker_of(aside, tally, f)
 }
 
-/// Marks until nothing is left or somebody hurries, and lets guests help meanwhile. Returns whether nothing is left.
+/// Marks until nothing is left or somebody hurries, about `work` bytes, and lets guests help meanwhile. Returns whether nothing is left.
+///
+/// "The marker thread" below is a round of markers where there are several: it has nothing left when the round has ended.
 ///
 /// | step | marker thread | guest |
 /// |---|---|---|
@@ -868,13 +951,30 @@ fn with_marker<R>(f: impl FnOnce(&mut Marker<'_, View>) -> R) -> R {
 ///
 /// An entry is always with the marker thread, in its list, with somebody inside, or among what was brought back; so when
 /// step 4 finds none of these under the lock, there is none.
-fn drain() -> bool {
+fn drain(work: Bytes) -> bool {
     with_guests(|guests| guests.open = true);
-    let State { aside, tally, figures, .. } = own_state();
+    let State { aside, tally, figures, markers, .. } = own_state();
+    let worth = match CHOSEN_MARKERS.load(Ordering::Relaxed) {
+        0 => work.0 / policy::WORTH_A_MARKER_BESIDE.0,
+        chosen => chosen,
+    };
+    let markers = worth.clamp(1, *markers);
+    figures.markers = figures.markers.max(markers as u32);
+    let beside = Beside { interrupted: &HURRY, bring, made_meanwhile: BORN_UNMARKED.load(Ordering::Relaxed) };
     with_marker_of(aside, tally, |marker| {
         CREW.open_beside(marker, true);
         loop {
-            marker.drain_until(|_| {}, || HURRY.load(Ordering::Relaxed));
+            if markers > 1 {
+                let (others, overflowed) = CREW.mark_beside(markers, marker, &beside);
+                marker.tally.bytes += others.bytes;
+                marker.tally.objects += others.objects;
+                BY_HELPERS.fetch_add(others.bytes as u64, Ordering::Relaxed);
+                if overflowed {
+                    marker.note_overflow();
+                }
+            } else {
+                marker.drain_until(|_| {}, || HURRY.load(Ordering::Relaxed));
+            }
             let hurries = HURRY.load(Ordering::Relaxed);
             // One entry at a time, so that guests have the others; all of them where there is no time.
             while CREW.take_back_beside(marker) && hurries {}
@@ -904,6 +1004,7 @@ fn drain() -> bool {
         tally.bytes += core::mem::take(&mut guests.tally.bytes);
         tally.objects += core::mem::take(&mut guests.tally.objects);
         figures.helps += core::mem::take(&mut guests.helps);
+        figures.bytes_helped += core::mem::take(&mut guests.helped);
         if core::mem::take(&mut guests.overflowed) {
             // SAFETY: the marker thread, whose marker is gone.
             unsafe { CREW.beside() }.stack.note_overflow();
@@ -913,10 +1014,22 @@ fn drain() -> bool {
     unsafe { CREW.beside() }.stack.is_empty()
 }
 
+/// Takes what a helper has put aside.
+fn bring(aside: &mut Vector<Entry>) {
+    with_guests(|guests| {
+        while let Some(entry) = aside.pop() {
+            guests.overflowed |= guests.aside.push(entry).is_err();
+        }
+    });
+}
+
 /// From `MARKING` to `READY`.
 fn mark() {
+    let begun = clock::now();
     let mut found_before = None;
-    let mut again = drain();
+    let mut again = drain(Bytes(LIVE_BEFORE.load(Ordering::Relaxed)));
+    let State { timeline, tally, .. } = own_state();
+    timeline.add(PhaseKind::Trace, begun, tally.bytes);
     let mut rounds = 0;
     while again {
         let begun = clock::now();
@@ -930,13 +1043,15 @@ fn mark() {
 }
 
 /// One round: asks for written pages, scans what is on them, and marks. Returns how many pages they were; `None` where
-/// that is not possible, or somebody hurries.
+/// that is not possible or left out, or somebody hurries.
 fn clean() -> Option<usize> {
     let State { watch, way, watched, aside, tally, figures, .. } = own_state();
-    if watch.as_ref().is_some_and(|watch| !watch.cleans_while_running()) || HURRY.load(Ordering::Relaxed) {
+    let left_out = ablation::get().leaves_out(Optimization::Clean);
+    if left_out || watch.as_ref().is_some_and(|watch| !watch.cleans_while_running()) || HURRY.load(Ordering::Relaxed) {
         return None;
     }
     let (_, new) = cycle::epochs();
+    let begun = clock::now();
     let found = with_marker_of(aside, tally, |marker| {
         let found = fetch(watch, *way, watched, true, |low, high| dirty::push(marker, new, low, high));
         if found.is_err() {
@@ -947,14 +1062,22 @@ fn clean() -> Option<usize> {
     })?;
     figures.rounds += 1;
     figures.pages[0] += found;
-    drain().then_some(found)
+    let drained = drain(Bytes(found.saturating_mul(PAGE.0)));
+    own_state().timeline.add(PhaseKind::Clean, begun, found);
+    drained.then_some(found)
 }
 
 /// From `MARKING`: what is left is the final stop's.
 fn ready() {
-    let State { figures, .. } = own_state();
+    let State { figures, timeline, tally, .. } = own_state();
     figures.hurried |= HURRY.load(Ordering::Relaxed);
-    figures.beside = clock::now().since(figures.start);
+    let now = clock::now();
+    figures.beside = now.since(figures.start);
+    if figures.ready.0 == 0 {
+        figures.ready = now;
+        let resumed = Nanos(figures.start.0 + figures.start_pause.0);
+        timeline.add_until(PhaseKind::Beside, resumed, now, tally.bytes);
+    }
     enter(READY);
     MARKED.bump_and_wake_all();
 }
@@ -987,8 +1110,6 @@ pub(crate) unsafe fn after_fork_in_child() {
         barrier::activate(None);
         core::ptr::write(&raw mut guests.left, Vector::new());
         core::ptr::write(&raw mut guests.aside, Vector::new());
-        CREW.beside().stack.clear();
-        (0..GUESTS).for_each(|number| CREW.guest(number).stack.clear());
     }
     enter(if matches!(phase(), IDLE | ASKED) { IDLE } else { ABANDONED });
 }

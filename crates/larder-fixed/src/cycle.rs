@@ -15,18 +15,19 @@
 //! The loader comes first and never after: a stopped thread may hold the loader's lock, but not while this thread does.
 //! No list of blocks is touched in the pause; what grows with the number of lists is only the look for sidelined runs.
 
+use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering, fence};
 
 use larder_blocks::block::State;
-use larder_events::{Cause, CycleRecord};
+use larder_events::{Cause, CycleRecord, PhaseKind};
 use larder_policy::crew::{CrewFacts, markers as markers_for};
 use larder_policy::group::{GroupFacts, bounded};
 use larder_policy::pacing::{self, Adjustments, HeapFacts};
 use larder_sync::gate::{Gate, Inside};
 use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
-use larder_sys::signal::{self, Mask};
+use larder_sys::signal::Mask;
 use larder_sys::{clock, cpus, loader, specific, thread, tls};
 use larder_threads::{REGISTRY, Thread, ThreadState, blocking, defer, stop};
 use larder_trace::crew::CREW;
@@ -37,7 +38,9 @@ use larder_units::{Blocks, Bytes, Nanos};
 use crate::ablation::Optimization;
 use crate::heap::{HEAP, next_epoch};
 use crate::hooks::{self, Event};
+use crate::inject::{Point, point};
 use crate::settings;
+use crate::timeline::Timeline;
 use crate::view::View;
 use crate::{ablation, concurrent, disclaim, events, finalization, group, kind, large, lock, refill, roots, sharing};
 use concurrent::Found;
@@ -71,6 +74,13 @@ static STRESS: AtomicU64 = AtomicU64::new(0);
 static ROOTS: AtomicUsize = AtomicUsize::new(0);
 /// Time that all pauses took. Sync: collector adds; a statistic.
 static PAUSED_NS: AtomicU64 = AtomicU64::new(0);
+
+/// The phases of the cycle under way. Not on the stack: any thread may collect, and each would keep the pages.
+struct OfCollector(UnsafeCell<Timeline>);
+// SAFETY: used by who holds `CYCLE` only.
+unsafe impl Sync for OfCollector {}
+/// Sync: `CYCLE`.
+static TIMELINE: OfCollector = OfCollector(UnsafeCell::new(Timeline::new()));
 
 /// How often a stop is repeated for a thread that was met where its roots cannot be found.
 const MOST_REPEATS: usize = 100;
@@ -468,20 +478,22 @@ fn run_once(request: &Request) -> Ran {
 /// Sync: its own.
 static GATE: Gate = Gate::new_open();
 
-/// Waits until no cycle is under way, and keeps new ones out.
+/// The mask of a thread that closes the gate, from before it does until it defers or has opened it again: a client's handler
+/// that collected meanwhile would wait before the gate that its own thread closed. The stop signal is open, whatever the
+/// program blocks around a fork: a collector inside may wait for this thread's answer.
+pub(crate) fn mask_at_gate() -> Mask {
+    all_but_stop().set()
+}
+
+/// Waits until no cycle is under way, and keeps new ones out. The caller has [`mask_at_gate`].
 pub(crate) fn keep_collectors_out() {
-    close_gate();
-}
-
-/// Closes the gate. Programs block all signals around fork; but a collector inside may wait for this thread's answer.
-fn close_gate() {
-    let own_mask = signal::unblock(stop::signal());
     GATE.close();
-    own_mask.set();
+    point(Point::GateClosed);
 }
 
-/// Undoes [`keep_collectors_out`].
+/// Undoes [`keep_collectors_out`]. The caller has [`mask_at_gate`].
 pub(crate) fn let_collectors_in() {
+    point(Point::GateOpens);
     GATE.open();
 }
 
@@ -510,6 +522,9 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
     let mut record = CycleRecord::new(number, stage.request.cause);
     let markers = stage.markers;
     record.markers = markers as u32;
+    // SAFETY: this thread holds `CYCLE`, and this is the only reference.
+    let timeline = unsafe { &mut *TIMELINE.0.get() };
+    timeline.clear();
 
     hooks::event(Event::PreStopWorld);
     let begun = clock::now();
@@ -528,6 +543,7 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
     }
     (record.threads, record.threads_blocked) = (stopped.signalled, stopped.blocked + stopped.parked);
     record.time_to_stop = Nanos(stopped.time_ns);
+    timeline.add(PhaseKind::StopThreads, begun, stopped.signalled as usize);
     tell_of_threads(Event::ThreadSuspended);
     hooks::event(Event::PostStopWorld);
 
@@ -535,7 +551,7 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
     large::LOCK.lock_raw();
     record.allocated = Bytes(HEAP.since.load(Ordering::Relaxed));
     // SAFETY: the world is stopped, and the locks are held.
-    let completed = unsafe { mark(own, markers, stage, &mut record) };
+    let completed = unsafe { mark(own, markers, stage, &mut record, timeline) };
     // SAFETY: taken above.
     unsafe {
         large::LOCK.unlock_raw();
@@ -547,6 +563,7 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
         HEAP.total.fetch_add(record.allocated.0 as u64, Ordering::Relaxed);
         HEAP.since.fetch_sub(record.allocated.0, Ordering::Relaxed);
         HEAP.freed.store(0, Ordering::Relaxed);
+        tls::with(|t| t.freed.set(0));
         CENSUS.store(0, Ordering::Relaxed);
         sharing::begin_sweep();
         if ablation::get().leaves_out(Optimization::LazySweep) {
@@ -571,7 +588,8 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
     }
     // SAFETY: taken above.
     unsafe { lock::release() };
-    record.pause = clock::now().since(begun);
+    let resumed = timeline.add(PhaseKind::Stop, begun, stopped.signalled as usize);
+    record.pause = resumed.since(begun);
     stop::wake_resumed(usable_cpus());
     AGAIN.bump_and_wake(1);
     hooks::event(Event::PostStartWorld);
@@ -588,7 +606,9 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
         age_epochs(number);
         sharing::after_cycle();
         let group = group::facts_after_cycle(record.live, next);
+        let swept = timeline.add(PhaseKind::Sweep, resumed, 0);
         record.returned = return_memory(stage.request.unmap || group.is_some_and(|facts| facts.is_near()));
+        timeline.add(PhaseKind::Return, swept, record.returned.0);
         // What went back is the group's, so what is left is asked for anew.
         let group = if record.returned.0 > 0 { group.and_then(|_| group::facts(record.live)) } else { group };
         bound_by_group(group, next);
@@ -596,7 +616,7 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
     }
     record.heap = HEAP.size();
     record.total = clock::now().since(begun);
-    events::publish(&record, completed);
+    events::publish(&record, timeline.phases(), completed);
     hooks::event(Event::End);
     stage.done = completed;
 }
@@ -605,11 +625,18 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
 ///
 /// # Safety
 /// The world is stopped; the caller holds the locks of all classes and of the large objects.
-unsafe fn mark(own: &'static Thread, markers: usize, stage: &Stage<'_>, record: &mut CycleRecord) -> bool {
+unsafe fn mark(
+    own: &'static Thread,
+    markers: usize,
+    stage: &Stage<'_>,
+    record: &mut CycleRecord,
+    timeline: &mut Timeline,
+) -> bool {
     let (request, finishes) = (stage.request, stage.found == Found::Claimed);
     let begun = clock::now();
     // SAFETY: the caller's promise.
     record.buffer_waste = Bytes(unsafe { refill::retire_in_stopped_world() });
+    let mut now = timeline.add(PhaseKind::Retire, begun, record.buffer_waste.0);
     if stage.found == Found::Abandoned {
         let (old, new) = epochs();
         give_up(old, new);
@@ -632,14 +659,17 @@ unsafe fn mark(own: &'static Thread, markers: usize, stage: &Stage<'_>, record: 
     let mut marker = Marker::new(view, first);
     marker.leave_out(ablation::get());
     if finishes {
-        concurrent::push_rest(&mut marker);
+        let pages = concurrent::push_rest(&mut marker);
+        now = timeline.add(PhaseKind::Written, now, pages);
     }
     push_roots(&mut marker, own, record);
+    now = timeline.add(PhaseKind::Roots, now, record.roots.0);
+    let before = tally.objects;
     if is_given_up(request) {
         marker.abandon();
         give_up(old, new);
         if finishes {
-            concurrent::finished(false);
+            concurrent::finished(false, record.start, timeline);
         }
         return false;
     }
@@ -661,10 +691,11 @@ unsafe fn mark(own: &'static Thread, markers: usize, stage: &Stage<'_>, record: 
         marker.abandon();
         give_up(old, new);
         if finishes {
-            concurrent::finished(false);
+            concurrent::finished(false, record.start, timeline);
         }
         return false;
     }
+    now = timeline.add(PhaseKind::Mark, now, tally.objects - before + marker.tally.objects);
     hooks::event(Event::MarkEnd);
     let mut reach = finalization::Reach { marker: &mut marker };
     let finalized = finalization::process(&mut reach);
@@ -679,7 +710,7 @@ unsafe fn mark(own: &'static Thread, markers: usize, stage: &Stage<'_>, record: 
     tally.objects += marker.tally.objects;
     record.live = Bytes(tally.bytes);
     record.marked_objects = tally.objects as u64;
-    record.mark = clock::now().since(begun);
+    record.mark = timeline.add(PhaseKind::Decide, now, finalized.queued).since(begun);
     marker.finish();
     let inspector = INSPECTOR.load(Ordering::Acquire);
     if !inspector.is_null() {
@@ -689,7 +720,10 @@ unsafe fn mark(own: &'static Thread, markers: usize, stage: &Stage<'_>, record: 
     HEAP.epoch.store(new, Ordering::Relaxed);
     set_epochs(new, new);
     if finishes {
-        let figures = concurrent::finished(true);
+        let figures = concurrent::finished(true, record.start, timeline);
+        record.begun = figures.start;
+        record.bytes_helped = figures.bytes_helped as u64;
+        record.markers_beside = u64::from(figures.markers);
         record.marked_beside = figures.beside;
         record.start_pause = figures.start_pause;
         record.cleaning_rounds = u64::from(figures.rounds);
@@ -932,10 +966,12 @@ fn return_memory(all: bool) -> Bytes {
 
 /// Before fork: no cycle is under way, and this thread holds every lock of the heap.
 pub(crate) fn before_fork() {
-    close_gate();
+    let mask = mask_at_gate();
+    keep_collectors_out();
     PREPARE.lock_raw();
     CYCLE.lock_raw();
     lock::acquire();
+    mask.set();
     REGISTRY.before_fork();
     refill::lock_all();
     large::LOCK.lock_raw();
@@ -948,6 +984,7 @@ pub(crate) fn before_fork() {
 /// # Safety
 /// The calling thread called `before_fork`.
 pub(crate) unsafe fn after_fork_in_parent() {
+    let mask = mask_at_gate();
     // SAFETY: all were taken by `before_fork`.
     unsafe {
         HEAP.pool.lock().unlock_raw();
@@ -960,7 +997,8 @@ pub(crate) unsafe fn after_fork_in_parent() {
         PREPARE.unlock_raw();
     }
     AGAIN.bump_and_wake_all();
-    GATE.open();
+    let_collectors_in();
+    mask.set();
 }
 
 /// After fork, in the child.
@@ -968,6 +1006,7 @@ pub(crate) unsafe fn after_fork_in_parent() {
 /// # Safety
 /// The calling thread called `before_fork` and is the only one of the child.
 pub(crate) unsafe fn after_fork_in_child() {
+    let mask = mask_at_gate();
     // Its record is used again for another thread.
     if REGISTRY.current().is_none_or(|own| !core::ptr::eq(own, settings::MAIN.load(Ordering::Relaxed))) {
         settings::MAIN.store(core::ptr::null_mut(), Ordering::Relaxed);
@@ -989,5 +1028,6 @@ pub(crate) unsafe fn after_fork_in_child() {
         CREW.reset_after_fork();
         concurrent::after_fork_in_child();
     }
+    mask.set();
     events::after_fork_in_child();
 }

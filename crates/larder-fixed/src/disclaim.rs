@@ -19,7 +19,7 @@ use larder_trace::Marker;
 
 use crate::heap::HEAP;
 use crate::view::View;
-use crate::{kind, large, lock, object, refill};
+use crate::{kind, large, lock, object, refill, stats};
 
 /// Returns 0 where the object may be reclaimed, anything else to keep it for another cycle. Called with the allocation
 /// lock held, on the collecting thread, with the world running; it must not make the object reachable again.
@@ -148,6 +148,7 @@ pub(crate) fn ask() {
             // SAFETY: the object is dead, and its client has given it up.
             unsafe { crate::free(with_exposed_provenance_mut(base)) };
             // Nobody freed it explicitly, as far as the statistic goes.
+            stats::tell_freed();
             HEAP.freed.fetch_sub(bytes.min(HEAP.freed.load(Ordering::Relaxed)), Ordering::Relaxed);
         }
     }

@@ -2,7 +2,9 @@
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use larder_events::{Counter, CycleRecord, DIRECTORY_VARIABLE, FILE_BYTES, Identity, IndexKind, Writer, event_path};
+use larder_events::{
+    Counter, CycleRecord, DIRECTORY_VARIABLE, FILE_BYTES, Identity, IndexKind, Phase, Writer, event_path,
+};
 use larder_sys::{clock, env, memory, thread};
 use larder_threads::REGISTRY;
 use larder_units::Bytes;
@@ -93,7 +95,7 @@ fn sample(writer: &Writer) {
 }
 
 /// Publishes a cycle. By the collector, outside of the pause.
-pub(crate) fn publish(record: &CycleRecord, completed: bool) {
+pub(crate) fn publish(record: &CycleRecord, phases: &[Phase], completed: bool) {
     let at = FILE.load(Ordering::Acquire);
     if at.is_null() {
         return;
@@ -110,5 +112,5 @@ pub(crate) fn publish(record: &CycleRecord, completed: bool) {
     add(Counter::ReturnedBytesTotal, record.returned.0 as u64);
     add(Counter::BufferWasteBytes, record.buffer_waste.0 as u64);
     sample(&writer);
-    writer.publish(record);
+    writer.publish(record, phases);
 }

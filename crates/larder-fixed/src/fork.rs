@@ -1,5 +1,7 @@
 //! Fork: the child has one thread, a consistent heap, and no helpers.
 
+use larder_sys::list_lock;
+
 use crate::cycle;
 
 extern "C" fn before() {
@@ -13,11 +15,15 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     // SAFETY: as above, in the child, which has only this thread.
-    unsafe { cycle::after_fork_in_child() };
+    unsafe {
+        list_lock::after_fork_in_child();
+        cycle::after_fork_in_child();
+    }
 }
 
 /// Registers the handlers with the C library.
 pub(crate) fn install() {
+    list_lock::find();
     // SAFETY: the handlers live as long as the process: the library is never unloaded (`-z nodelete`).
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }

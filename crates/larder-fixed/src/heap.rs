@@ -6,6 +6,7 @@ use larder_blocks::Space;
 use larder_blocks::owners::Owners;
 use larder_blocks::pool::{Pool, Run};
 use larder_lab::{Association, Labs};
+use larder_policy::pacing;
 use larder_sync::lock::Lock;
 use larder_sys::{cpus, memory, say, thread};
 use larder_threads::{REGISTRY, interposed, stop};
@@ -93,7 +94,7 @@ pub(crate) static HEAP: Heap = Heap {
     round: AtomicUsize::new(16),
     epoch: AtomicU8::new(1),
     since: Line(AtomicUsize::new(0)),
-    budget: AtomicUsize::new(larder_policy::pacing::LEAST_BUDGET.0),
+    budget: AtomicUsize::new(pacing::LEAST_BUDGET.0),
     total: AtomicU64::new(0),
     freed: Line(AtomicUsize::new(0)),
     live: AtomicUsize::new(0),
@@ -266,6 +267,7 @@ impl Heap {
     /// Whether a cycle is due.
     #[inline]
     pub fn cycle_due(&self) -> bool {
-        self.since.load(Ordering::Relaxed) >= self.budget.load(Ordering::Relaxed)
+        let (since, budget) = (Bytes(self.since.load(Ordering::Relaxed)), Bytes(self.budget.load(Ordering::Relaxed)));
+        since >= budget && pacing::net_allocation(since, Bytes(self.freed.load(Ordering::Relaxed))) >= budget
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! With the feature `inject` each point calls the hook that a test set; without it a point is nothing.
 
-/// Points in the order in which a refill, a free and a large allocation pass them.
+/// Points in the order in which a refill, a free and a large allocation pass them, and those of a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Point {
@@ -42,10 +42,16 @@ pub enum Point {
     RunsShelved = 17,
     /// An object's mark was read, and not yet compared with the epochs.
     MarkRead = 18,
+    /// In a free that takes no lock: it has counted, and the cell is still allocated.
+    FreeAlone = 19,
+    /// The gate that keeps collectors out is closed, by a fork or by whoever stops the world for a client.
+    GateClosed = 20,
+    /// It is about to open again.
+    GateOpens = 21,
 }
 
-/// All points, for tests that visit each.
-pub const POINTS: [Point; 18] = [
+/// The points of refills, frees and large allocations, for tests that visit each.
+pub const POINTS: [Point; 19] = [
     Point::RefillEntered,
     Point::RefillLocked,
     Point::SweepNextBlock,
@@ -64,6 +70,7 @@ pub const POINTS: [Point; 18] = [
     Point::ShelfTaken,
     Point::RunsShelved,
     Point::MarkRead,
+    Point::FreeAlone,
 ];
 
 /// What a test wants to happen at points.

@@ -35,6 +35,7 @@ pub mod sharing;
 mod shelf;
 pub mod stats;
 pub mod threads;
+mod timeline;
 mod view;
 
 pub use allocate::{allocate, allocate_aligned, allocate_many, free};

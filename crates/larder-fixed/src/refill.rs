@@ -15,6 +15,7 @@
 //! the world stands still. Threads that are not registered are never stopped; they keep the class's lock, which the
 //! collector takes, until their run is installed.
 
+use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -33,6 +34,7 @@ use larder_units::{Blocks, Bytes};
 
 use crate::heap::HEAP;
 use crate::inject::{Point, point};
+use crate::stats::count_freed;
 use crate::{concurrent, cycle, kind, sharing, shelf};
 
 /// Longest run, in bytes, that one refill takes: it is cleared at once, and should stay in a first-level cache until it
@@ -44,11 +46,8 @@ const ENOUGH: usize = LONGEST_RUN / 4 * 3;
 const SIDELINE: usize = 4;
 /// `previous` of a block that was taken in a signal handler and is in no list yet.
 pub(crate) const ORPHAN: u32 = NONE - 1;
-/// `swept` of a block that was swept and is to be swept again; above all epochs. The epoch in which that was so is in the highest
-/// byte of `frees_until_look`.
+/// `swept` of a block that was swept and is to be swept again; above all epochs. The epoch in which that was so is in `again`.
 const AGAIN: u8 = 254;
-/// The rest of `frees_until_look`.
-const LOOK_MASK: u32 = (1 << 24) - 1;
 /// `previous` of the first block of a list.
 const FIRST: u32 = NONE;
 
@@ -159,15 +158,19 @@ fn block(index: u32) -> &'static Block {
     unsafe { HEAP.space.block(index as usize) }
 }
 
-/// A block's mark bytes as plain bytes, to look at eight at a time.
+/// Eight mark bytes of a block at once; reading eight atomic bytes one by one would cost several times as much.
 ///
-/// Bytes do not change under the class's lock, with one exception: `free` in a signal handler that cannot have the lock
-/// clears one. Then this reads the old value or the new, both of which are right: the cell is found now or by a later sweep.
-/// Reading eight atomic bytes one by one would cost several times as much.
+/// Under the class's lock bytes change in one way only: a free that needs no lock clears one. Then this reads the old value or
+/// the new, both of which are right: the cell is found now or by a later sweep.
 fn bytes_of(marks: &[AtomicU8], at: usize) -> u64 {
-    let p = marks[at..at + 8].as_ptr().cast::<u64>();
-    // SAFETY: eight bytes of the slice.
-    unsafe { p.read_unaligned() }
+    let p = marks[at..at + 8].as_ptr();
+    let bytes;
+    // SAFETY: eight bytes of the slice. One load, which Rust has no name for: others store single bytes meanwhile, and it need not be
+    // aligned.
+    unsafe {
+        asm!("mov {bytes}, qword ptr [{p}]", bytes = out(reg) bytes, p = in(reg) p, options(nostack, readonly, preserves_flags));
+    }
+    bytes
 }
 
 /// The other mark byte that means allocated: the new epoch while a cycle marks beside the program, else the present one. The
@@ -248,7 +251,7 @@ impl List {
     fn sweep_again(&mut self, index: u32, epoch: u8) {
         let b = block(index);
         b.swept.set(AGAIN);
-        b.frees_until_look.set(u32::from(epoch) << 24 | b.frees_until_look.get() & LOOK_MASK);
+        b.again.set(epoch);
         if self.again != NONE {
             let next = block(self.again);
             next.size.set(pair(self.again_links(next).0, index));
@@ -265,7 +268,7 @@ impl List {
     /// Takes a block out of those to be swept again, if it is one of them: what an earlier epoch left does not count.
     fn forget_again(&mut self, index: u32) {
         let b = block(index);
-        if b.swept.get() != AGAIN || b.frees_until_look.get() >> 24 != u32::from(self.epoch) {
+        if b.swept.get() != AGAIN || b.again.get() != self.epoch {
             return;
         }
         let (next, previous) = self.again_links(b);
@@ -649,12 +652,45 @@ fn retire_block(b: &Block) -> Run {
     run
 }
 
+/// Frees one cell explicitly without a lock, if nothing but its mark changes thereby: the sweep has not been through with its block, and
+/// it is not worth a look yet whether the block is empty. False where that may not be so, or the cell is not allocated.
+///
+/// Another thread may be sweeping the block: it finds the cell free or not, and then the next sweep does. Two that free in one block at
+/// once may count as one: the block is looked at later.
+#[inline(always)]
+pub(crate) fn free_alone(place: &Place) -> bool {
+    let b = place.block;
+    // No cycle begins or ends in here. Threads that are never stopped go the long way, and handlers that interrupted a slow path.
+    let freed = defer::briefly(|| {
+        let epoch = HEAP.epoch();
+        let left = b.frees_until_look.get();
+        if left <= 1 || b.swept.get() == epoch || cycle::is_marking_beside() {
+            return false;
+        }
+        // SAFETY: the place is a cell of the block.
+        let mark = unsafe { b.mark(place.cell) };
+        if mark.load(Ordering::Relaxed) != epoch {
+            return false;
+        }
+        b.frees_until_look.set(left - 1);
+        point(Point::FreeAlone);
+        // ORDER block.emptied: Release, with the lock of the class: while the byte is set nobody gives the block another use, and
+        // what was written to its record before is not written to that of the next.
+        mark.store(0, Ordering::Release);
+        true
+    });
+    freed == Some(true) && {
+        count_freed(b.cell.get() as usize);
+        true
+    }
+}
+
 /// Frees one cell explicitly.
 pub(crate) fn free_cell(place: &Place) {
     let b = place.block;
     // SAFETY: the place is a cell of the block.
     let mark = unsafe { b.mark(place.cell) };
-    HEAP.freed.fetch_add(b.cell.get() as usize, Ordering::Relaxed);
+    count_freed(b.cell.get() as usize);
     let class = b.class.get() as usize;
     let owner = list_owner(b);
     if defer::is_deferring() {
@@ -688,9 +724,9 @@ fn freed_in_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> 
     if b.swept.get() == epoch {
         list.sweep_again(index, epoch);
     }
-    let (tag, left) = (b.frees_until_look.get() & !LOOK_MASK, b.frees_until_look.get() & LOOK_MASK);
+    let left = b.frees_until_look.get();
     if left > 1 {
-        b.frees_until_look.set(tag | (left - 1));
+        b.frees_until_look.set(left - 1);
         return None;
     }
     // SAFETY: the block is `Small`.
@@ -698,7 +734,7 @@ fn freed_in_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> 
     let other = other_mark(epoch);
     let live = count(marks, epoch) + if other == epoch { 0 } else { count(marks, other) };
     if live > 0 || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
-        b.frees_until_look.set(tag | live as u32);
+        b.frees_until_look.set(live as u16);
         return None;
     }
     list.unlink(index);
@@ -843,7 +879,12 @@ pub(crate) fn forget_old_epochs(index: usize) {
     }
     let epoch = HEAP.epoch();
     let list = locked.list(b.kind.get() as usize);
-    if b.swept.get() == AGAIN && !(list.epoch == epoch && b.frees_until_look.get() >> 24 == u32::from(epoch)) {
+    list.renew(epoch);
+    let is_of_this_epoch = match b.swept.get() {
+        AGAIN => b.again.get() == epoch,
+        swept => swept == epoch,
+    };
+    if !is_of_this_epoch {
         // Left by an earlier epoch: it must not be taken for one of this number, when that comes again.
         b.swept.set(0);
     }

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use larder_sys::tls;
 use larder_units::Bytes;
 
 use crate::cycle;
@@ -44,6 +45,25 @@ pub fn add_freed(bytes: usize) {
     HEAP.freed.fetch_add(bytes, Ordering::Relaxed);
 }
 
+/// Bytes that a thread counts by itself before it tells: the figure is that much behind for each other thread.
+const UNTOLD: usize = 16 * 1024;
+
+/// Counts bytes that were freed explicitly.
+#[inline(always)]
+pub(crate) fn count_freed(bytes: usize) {
+    let untold = tls::with(|t| t.freed.replace(t.freed.get() + bytes)) + bytes;
+    if untold >= UNTOLD {
+        tell_freed();
+    }
+}
+
+/// Adds what the calling thread has counted to what all have. A handler may come between: what it counts stays with the thread.
+#[cold]
+pub(crate) fn tell_freed() {
+    let untold = tls::with(|t| t.freed.replace(0));
+    HEAP.freed.fetch_add(untold, Ordering::Relaxed);
+}
+
 /// Reads all figures.
 pub fn snapshot() -> Snapshot {
     let heap = HEAP.size().0;
@@ -54,7 +74,7 @@ pub fn snapshot() -> Snapshot {
         unmapped: HEAP.pool.discarded().to_bytes().0,
         bytes_since_cycle: since,
         total_before_cycle: HEAP.total.load(Ordering::Relaxed),
-        freed_since_cycle: HEAP.freed.load(Ordering::Relaxed),
+        freed_since_cycle: HEAP.freed.load(Ordering::Relaxed) + tls::with(|t| t.freed.get()),
         live,
         cycles: cycle::number(),
         markers: if crate::is_initialised() { cycle::markers() } else { 1 },

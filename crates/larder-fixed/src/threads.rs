@@ -10,7 +10,7 @@ use larder_sys::thread::{stack_pointer, thread_pointer};
 use larder_threads::{REGISTRY, Thread, blocking, defer, stop, suspend};
 
 use crate::heap::HEAP;
-use crate::refill;
+use crate::{refill, stats};
 
 /// The type of a thread's start routine.
 pub type StartFn = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -72,6 +72,7 @@ fn leave(result: usize) -> bool {
             refill::release_locked(class, from, to);
         });
     }
+    stats::tell_freed();
     REGISTRY.unregister_current(result)
 }
 
@@ -299,6 +300,7 @@ static EXTERNAL: AtomicUsize = AtomicUsize::new(0);
 /// Runs `f` with every other registered thread stopped and the loader's list held, in the order of the locks: no collector
 /// is on its way, and then the list, which a stopped thread could hold. `f` must not allocate.
 pub(crate) fn with_stopped_world(f: impl FnOnce()) {
+    let mask = crate::cycle::mask_at_gate();
     crate::cycle::keep_collectors_out();
     larder_sys::loader::with_objects_held(|| {
         crate::lock::with(|| {
@@ -310,12 +312,15 @@ pub(crate) fn with_stopped_world(f: impl FnOnce()) {
         stop::wake_resumed(1);
     });
     crate::cycle::let_collectors_in();
+    mask.set();
 }
 
 /// Stops every other registered thread until [`start_world`]; the caller must not allocate meanwhile.
 pub fn stop_world() {
+    let mask = crate::cycle::mask_at_gate();
     crate::cycle::keep_collectors_out();
     crate::lock::acquire();
+    mask.set();
     core::mem::ManuallyDrop::new(REGISTRY.lock_to_stop()).stop_world();
     EXTERNAL.store(1, Ordering::Relaxed);
 }
@@ -323,12 +328,14 @@ pub fn stop_world() {
 /// Resumes what [`stop_world`] stopped.
 pub fn start_world() {
     if EXTERNAL.swap(0, Ordering::Relaxed) == 1 {
+        let mask = crate::cycle::mask_at_gate();
         // SAFETY: `stop_world` on this thread took both locks.
         unsafe {
             REGISTRY.resume_and_unlock();
             crate::lock::release();
         }
         crate::cycle::let_collectors_in();
+        mask.set();
     }
 }
 
@@ -340,9 +347,11 @@ pub fn suspend(thread: libc::pthread_t) -> bool {
         return suspend::suspend_self();
     }
     // A collector holds every lock with signals masked; so there must be none while a thread is asked.
+    let mask = crate::cycle::mask_at_gate();
     crate::cycle::keep_collectors_out();
     let done = crate::lock::with(|| suspend::suspend(thread as usize));
     crate::cycle::let_collectors_in();
+    mask.set();
     done
 }
 

@@ -181,7 +181,17 @@ impl Objects for View {
         if offset >= self.span {
             return None;
         }
-        let all = self.all_interior || interior == Interior::Always;
+        self.find_in_range(word, self.counts_everywhere(interior))
+    }
+
+    #[inline(always)]
+    fn counts_everywhere(self, interior: Interior) -> bool {
+        self.all_interior || interior == Interior::Always
+    }
+
+    #[inline(always)]
+    fn find_in_range(self, word: usize, all: bool) -> Option<Spot> {
+        let offset = word.wrapping_sub(self.base);
         let block = block_in(self.table, offset >> BLOCK_SHIFT);
         if block.state() != State::Small {
             return find_elsewhere(self.table, offset, all);
@@ -221,5 +231,19 @@ impl Objects for View {
         spot.mark.store(self.new, Ordering::Relaxed);
         let (base, bytes, descriptor) = (self.base_at(spot), self.bytes_at(spot), spot.block.descriptor.get());
         Some(Marked { bytes, entry: Entry::at(base, descriptor) })
+    }
+    #[inline(always)]
+    fn is_leaf(self, spot: Spot) -> bool {
+        spot.block.descriptor.get() == 0
+    }
+
+    #[inline(always)]
+    fn mark_leaf(self, spot: Spot) -> Option<usize> {
+        // Relaxed: as in `mark`.
+        if spot.mark.load(Ordering::Relaxed) != self.old {
+            return None;
+        }
+        spot.mark.store(self.new, Ordering::Relaxed);
+        Some(self.bytes_at(spot))
     }
 }

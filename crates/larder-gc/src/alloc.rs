@@ -39,10 +39,18 @@ pub fn allocate_uncollectable(kind: usize, bytes: usize) -> *mut c_void {
 }
 
 /// Takes an object out of `GC_non_gc_bytes` that is about to be freed, if it was counted there.
+#[inline(always)]
 fn uncount(object: usize) {
+    #[cold]
+    #[inline(never)]
+    fn look(object: usize) {
+        if kind::uncollectable(object::kind_of(object)) && object::base(object).is_some() {
+            GC_non_gc_bytes.add(object::size(object).wrapping_neg());
+        }
+    }
     // Most programs have none, and need not look.
-    if GC_non_gc_bytes.get() != 0 && kind::uncollectable(object::kind_of(object)) && object::base(object).is_some() {
-        GC_non_gc_bytes.add(object::size(object).wrapping_neg());
+    if GC_non_gc_bytes.get() != 0 {
+        look(object);
     }
 }
 

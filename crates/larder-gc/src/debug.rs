@@ -18,7 +18,7 @@ use core::ptr;
 
 use larder_fixed::finalization::{FinalizerFn, Order};
 use larder_fixed::object::{self, Found};
-use larder_fixed::{barrier, kind, roots};
+use larder_fixed::{barrier, kind, lock, roots};
 
 use crate::alloc::{GC_free, GC_malloc};
 use crate::callbacks::abort;
@@ -70,13 +70,15 @@ struct Header {
 const _: () = assert!(HEADER == 32);
 
 impl Header {
-    /// The check word that goes with the other three in the cell at `base`: a change of any of them shows.
-    fn sum(&self, base: usize, state: usize) -> usize {
-        base ^ state ^ self.file.addr().rotate_left(13) ^ self.line.rotate_left(29) ^ self.size.rotate_left(43)
+    /// The check word that goes with the other three in this cell: a change of any of them shows, and so does a header that
+    /// was left by an object in a cell of another size.
+    fn sum(&self, cell: &Debugged, state: usize) -> usize {
+        let own = self.file.addr().rotate_left(13) ^ self.line.rotate_left(29) ^ self.size.rotate_left(43);
+        cell.base ^ cell.cell.rotate_left(51) ^ state ^ own
     }
 
-    fn is(&self, base: usize, state: usize) -> bool {
-        self.check == self.sum(base, state)
+    fn is(&self, cell: &Debugged, state: usize) -> bool {
+        self.check == self.sum(cell, state)
     }
 }
 
@@ -130,10 +132,12 @@ impl Debugged {
     /// The cell as a debug object, if it looks like one: by its header, or, where that was written over, by the last word.
     pub fn of(found: &Found) -> Option<Self> {
         let this = Self { base: found.base, cell: found.size };
-        if found.size < HEADER + WORD {
+        // Plain pointer-free cells are not cleared, and may have been debug objects in a block of another kind.
+        let has_kind_of_its_own = POINTER_FREE.get() as usize != kind::POINTER_FREE;
+        if found.size < HEADER + WORD || (found.kind == kind::POINTER_FREE && has_kind_of_its_own) {
             return None;
         }
-        let ours = this.header().is(found.base, LIVE) || this.is_freed();
+        let ours = this.header().is(&this, LIVE) || this.is_freed();
         (ours || this.word(found.size - WORD) == GUARD ^ found.base).then_some(this)
     }
 
@@ -154,7 +158,7 @@ impl Debugged {
     /// Writes header and guards. The cell is the caller's, and has room for `size` bytes and the guard.
     fn make(&self, size: usize, place: Place) {
         let mut header = Header { file: place.file, line: place.line as usize, size, check: 0 };
-        header.check = header.sum(self.base, LIVE);
+        header.check = header.sum(self, LIVE);
         let guard = (HEADER + size).next_multiple_of(WORD);
         // SAFETY: the caller's promise.
         unsafe {
@@ -171,10 +175,14 @@ impl Debugged {
         let fits = size <= self.cell - HEADER - WORD;
         // SAFETY: the cell is allocated, and its owner gives it up.
         unsafe {
-            (*self.at::<Header>(0)).check = self.header().sum(self.base, FREED);
             if !keep {
+                // Until it is freed it is an object like any other.
+                (*self.at::<Header>(0)).check = 0;
                 self.at::<usize>(self.cell - WORD).write(0);
-            } else if fits {
+                return;
+            }
+            (*self.at::<Header>(0)).check = self.header().sum(self, FREED);
+            if fits {
                 self.at::<u8>(HEADER).write_bytes(DEAD, size);
             }
         }
@@ -182,13 +190,13 @@ impl Debugged {
 
     /// Whether the object was freed, and is kept to see whether it is still written to.
     pub fn is_freed(&self) -> bool {
-        self.header().is(self.base, FREED)
+        self.header().is(self, FREED)
     }
 
     /// The first place that was written over.
     pub fn smashed(&self) -> Option<usize> {
         let header = self.header();
-        if !header.is(self.base, LIVE) && !self.is_freed() {
+        if !header.is(self, LIVE) && !self.is_freed() {
             return Some(self.base + HEADER - WORD);
         }
         if header.size > self.cell - HEADER - WORD {
@@ -213,7 +221,7 @@ impl Debugged {
     pub fn facts(&self) -> Facts {
         let header = self.header();
         let user = self.base + HEADER;
-        let known = header.is(self.base, LIVE) || self.is_freed();
+        let known = header.is(self, LIVE) || self.is_freed();
         if known && header.size <= self.cell - HEADER - WORD {
             return Facts { user, file: header.file, line: header.line, size: header.size };
         }
@@ -248,7 +256,8 @@ fn allocate(kind: usize, bytes: usize, place: Place, function: &str) -> *mut c_v
     // An out-of-memory function may have returned whatever it had.
     match object::cell(cell.addr()) {
         Some(found) if found.base == cell.addr() && found.size >= wanted.unwrap_or(usize::MAX) => {
-            Debugged { base: found.base, cell: found.size }.make(bytes, Place { file: file.0, ..place });
+            // Under the lock that the collector holds: a cycle must not meet a header without its guards.
+            lock::with(|| Debugged { base: found.base, cell: found.size }.make(bytes, Place { file: file.0, ..place }));
             cell.wrapping_byte_add(HEADER)
         }
         _ => cell,
@@ -386,7 +395,8 @@ pub unsafe extern "C" fn GC_debug_free(object: *mut c_void) {
                 print_smashed("GC_debug_free: found smashed location at", place, &debugged.facts());
             }
             let keep = GC_find_leak.is_set() && DELAY_FREE.is_set();
-            debugged.unmake(keep);
+            // As in `allocate`.
+            lock::with(|| debugged.unmake(keep));
             if keep {
                 return;
             }

@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_int};
 
 use larder_fixed::barrier::Algorithm;
 use larder_fixed::concurrent::{self, Refused, Way};
-use larder_sys::env::{is_set, var};
+use larder_sys::env::{is_set, parse_size, var};
 use larder_sys::say;
 use larder_sys::watch::Kind;
 use larder_units::Nanos;
@@ -40,6 +40,12 @@ pub fn read_environment() {
         None | Some(b"marked") => {}
         Some(b"unmarked") => concurrent::set_born_unmarked(true),
         Some(_) => say!("LARDER_BORN is neither marked nor unmarked, and is ignored"),
+    }
+    if let Some(text) = var(c"LARDER_MARKERS_BESIDE") {
+        match parse_size(text).filter(|n| (1..=16).contains(n)) {
+            Some(markers) => concurrent::set_markers(markers),
+            None => say!("LARDER_MARKERS_BESIDE is not a number from 1 to 16, and is ignored"),
+        }
     }
     let wish = var(c"LARDER_CONCURRENT").map(CStr::to_bytes);
     if is_set(c"GC_DISABLE_INCREMENTAL") || wish == Some(b"0") {

@@ -7,9 +7,12 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
+use core::ops::Range;
+use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use larder_sync::gate::Gate;
+use larder_sync::lock::Lock;
 use larder_sync::parker::Event;
 use larder_sync::termination::Termination;
 use larder_sync::worklist::{Deque, Entry, Steal};
@@ -25,6 +28,9 @@ const PUBLIC: usize = 1024;
 const LOOKS: usize = 64;
 /// Stack of a helper: the host's scan functions run on it.
 const HELPER_STACK: usize = 256 << 10;
+
+/// Bytes that a helper gives memory to in one go: some 0.1 ms, for which a phase may have to do without it.
+const BACKED_AT_ONCE: usize = 256 << 10;
 
 /// Memory of all public parts.
 const SLOTS: Bytes = Bytes(MOST * PUBLIC * size_of::<Entry>());
@@ -46,6 +52,11 @@ pub(crate) struct Gang {
     /// Helper threads that exist. Sync: set before the heap is used.
     helpers: AtomicUsize,
     threads: UnsafeCell<[libc::pthread_t; MOST]>,
+    /// What is left of the pages that a helper gives memory to between phases.
+    ///
+    /// Sync: `backing`.
+    unbacked: UnsafeCell<Range<usize>>,
+    backing: Lock,
     /// The memory of the public parts.
     slots: *mut Entry,
     /// Sync: `gate.open`: helpers look at it inside.
@@ -53,7 +64,7 @@ pub(crate) struct Gang {
 }
 
 // SAFETY: `phase` is written while the gate is closed and read inside it; `threads` belongs to who starts and ends the
-// gang.
+// gang; `unbacked` is used under its lock.
 unsafe impl Sync for Gang {}
 // SAFETY: as above.
 unsafe impl Send for Gang {}
@@ -71,6 +82,8 @@ impl Gang {
             phase: UnsafeCell::new(None),
             helpers: AtomicUsize::new(0),
             threads: UnsafeCell::new([0; MOST]),
+            unbacked: UnsafeCell::new(0..0),
+            backing: Lock::new(),
             over: AtomicBool::new(false),
         };
         for (i, deque) in gang.deques.iter().enumerate() {
@@ -115,9 +128,44 @@ impl Gang {
         self.bell.bump_and_wake_all();
         for me in 1..=self.helpers.swap(0, Ordering::Relaxed) {
             // SAFETY: the thread was created and is joined once.
-            unsafe { libc::pthread_join((*self.threads.get())[me], core::ptr::null_mut()) };
+            unsafe { libc::pthread_join((*self.threads.get())[me], ptr::null_mut()) };
         }
         self.gate.close();
+    }
+
+    /// Has a helper give memory to a range of whole pages, beside the program, instead of what it was told before. Nothing
+    /// happens without helpers: the one collector would only do before what it does later.
+    ///
+    /// The range stays mapped until [`Gang::end`].
+    pub fn back_soon(&self, range: Range<usize>) {
+        let empty = range.is_empty();
+        {
+            let _guard = self.backing.lock();
+            // SAFETY: the lock is held.
+            unsafe { *self.unbacked.get() = range };
+        }
+        if !empty && self.helpers.load(Ordering::Relaxed) > 0 {
+            self.bell.bump_and_wake(1);
+        }
+    }
+
+    /// Gives memory to what is left of the range, until the bell rings again.
+    fn back(&self, seen: u32) {
+        while self.bell.current() == seen {
+            let piece = {
+                let _guard = self.backing.lock();
+                // SAFETY: the lock is held.
+                let left = unsafe { &mut *self.unbacked.get() };
+                let start = left.start;
+                left.start = left.end.min(start + BACKED_AT_ONCE);
+                start..left.start
+            };
+            if piece.is_empty() {
+                return;
+            }
+            // SAFETY: who asked for it promised that it stays mapped; it is memory of a heap, readable and writable.
+            unsafe { memory::back(ptr::with_exposed_provenance_mut(piece.start), Bytes(piece.end - piece.start)) };
+        }
     }
 
     /// How many collectors there can be.
@@ -186,6 +234,7 @@ impl Gang {
                     }
                 }
             }
+            self.back(seen);
             self.bell.wait(seen);
         }
     }
@@ -210,7 +259,7 @@ extern "C" fn helper_main(gang: *mut c_void) -> *mut c_void {
     unsafe { libc::prctl(libc::PR_SET_NAME, c"larder-collect".as_ptr()) };
     // SAFETY: the gang outlives its helpers.
     unsafe { &*gang.cast::<Gang>() }.helper();
-    core::ptr::null_mut()
+    ptr::null_mut()
 }
 
 /// One collector's part in a tracing phase.
@@ -232,6 +281,11 @@ pub(crate) trait Tracer {
 }
 
 impl Tracing<'_> {
+    /// Whether no other collector takes part.
+    pub fn is_alone(&self) -> bool {
+        self.collectors == 1
+    }
+
     /// Does `first`, whose work may come from something shared that only shrinks, and then works until nobody has any.
     ///
     /// A helper may find the phase over: then `first` finds nothing either.
@@ -361,6 +415,32 @@ mod tests {
         });
         assert_eq!(sum.into_inner(), 999 * 500);
         gang.end();
+    }
+
+    #[test]
+    fn a_helper_gives_memory_to_what_it_was_told_and_still_takes_part_in_phases() {
+        const SIZE: usize = 1 << 20;
+        let gang = Gang::new().unwrap();
+        let at = memory::map_lazy(Bytes(SIZE)).unwrap().as_ptr();
+        gang.start(1);
+        gang.back_soon(at.expose_provenance()..at.addr() + SIZE);
+        let mut pages = [0u8; SIZE / 4096];
+        loop {
+            let sum = AtomicUsize::new(0);
+            gang.run_pieces(2, 100, &|_, piece| {
+                sum.fetch_add(piece, Ordering::Relaxed);
+            });
+            assert_eq!(sum.into_inner(), 99 * 50);
+            // SAFETY: the mapping is this test's own, and there is a byte for each page.
+            assert_eq!(unsafe { libc::mincore(at.cast(), SIZE, pages.as_mut_ptr().cast()) }, 0);
+            if pages.iter().all(|page| page & 1 != 0) {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        gang.end();
+        // SAFETY: as above.
+        unsafe { memory::unmap(at, Bytes(SIZE)) };
     }
 
     #[test]

@@ -70,6 +70,10 @@ pub(crate) struct Own {
     pub verifier: Option<Verifier>,
     /// Bytes that the last young collection copied or promoted, and that the last full one marked.
     pub traced: [usize; 2],
+    /// Bytes that the last young collection promoted.
+    pub promoted: usize,
+    /// Pages of the old generation that should get memory when the pause is over.
+    pub wanted: Range<usize>,
     /// Blocks that the last young collection kept because of pins.
     pub kept: usize,
     /// When the last collection ended.
@@ -184,6 +188,8 @@ impl<H: Host> Heap<H> {
             done: Table::zeroed(stripes(space.old.end - space.old.start))?,
             verifier: if config.verify { Some(Verifier::new(&space)?) } else { None },
             traced: [0; 2],
+            promoted: 0,
+            wanted: 0..0,
             kept: 0,
             last_end: larder_sys::clock::now(),
             young_size: config.young.0.next_multiple_of(2 * BLOCK),

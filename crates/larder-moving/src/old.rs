@@ -6,6 +6,8 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use larder_units::PAGE;
+
 use crate::space::{REGION, Space};
 
 pub(crate) struct Old {
@@ -14,6 +16,9 @@ pub(crate) struct Old {
     ///
     /// Sync: moved up by compare-and-swap; set in a stopped world.
     end: AtomicUsize,
+    /// Up to here the range has memory from the kernel, or a helper is about to give it some; what mutators have taken since
+    /// the last collection not counted. Sync: a stopped world.
+    backed: AtomicUsize,
     /// Bytes that large objects and old buffers may use together. Sync: a setting.
     limit: usize,
     /// Bytes of large objects. Sync: `charge`.
@@ -22,7 +27,13 @@ pub(crate) struct Old {
 
 impl Old {
     pub fn new(range: Range<usize>, limit: usize) -> Self {
-        Self { end: AtomicUsize::new(range.start), range, limit, large: AtomicUsize::new(0) }
+        Self {
+            end: AtomicUsize::new(range.start),
+            backed: AtomicUsize::new(range.start),
+            range,
+            limit,
+            large: AtomicUsize::new(0),
+        }
     }
 
     /// Memory for a buffer, a whole number of regions, at least `least` bytes and `most` if there is room for it.
@@ -58,13 +69,37 @@ impl Old {
         self.range.start..self.end.load(Ordering::Relaxed)
     }
 
-    /// Sets the end after a compaction, and gives the memory behind it back.
-    pub fn cut(&self, space: &Space, end: usize) {
+    /// Sets the end after a compaction; returns what is behind it and has memory.
+    pub fn cut(&self, end: usize) -> Range<usize> {
         let end = end.next_multiple_of(REGION);
-        let before = self.end.swap(end, Ordering::Relaxed);
-        if before > end {
-            space.discard(end..before);
+        let backed = self.ahead(0).max(self.backed.load(Ordering::Relaxed));
+        self.backed.store(backed, Ordering::Relaxed);
+        self.end.store(end, Ordering::Relaxed);
+        end..backed
+    }
+
+    /// Keeps memory for `ahead` bytes behind the end, and gives the rest back. The world is stopped.
+    pub fn keep(&self, space: &Space, ahead: usize) {
+        let keep = self.ahead(ahead);
+        let backed = self.backed.load(Ordering::Relaxed);
+        if backed > keep {
+            space.discard(keep..backed);
+            self.backed.store(keep, Ordering::Relaxed);
         }
+    }
+
+    /// The pages that have no memory yet among `ahead` bytes behind the end; they count as if they had from now on. The world
+    /// is stopped.
+    pub fn wanted(&self, ahead: usize) -> Range<usize> {
+        let backed = self.ahead(0).max(self.backed.load(Ordering::Relaxed));
+        let to = self.ahead(ahead).max(backed);
+        self.backed.store(to, Ordering::Relaxed);
+        backed..to
+    }
+
+    /// The first page that `ahead` bytes behind the end do not reach.
+    fn ahead(&self, ahead: usize) -> usize {
+        (self.extent().end + ahead).next_multiple_of(PAGE.0).min(self.range.end)
     }
 
     /// Counts a large object, if it fits under the limit.
@@ -92,5 +127,34 @@ impl Old {
     /// The most that there may be.
     pub fn limit(&self) -> usize {
         self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_behind_the_end_are_asked_for_once_and_given_back_once() {
+        let space = Space::reserve(1 << 20, 0, 0).unwrap();
+        let start = space.old.start;
+        let old = Old::new(space.old.clone(), 1 << 20);
+        let at = |range: Range<usize>| (range.start - start) >> 10..(range.end - start) >> 10;
+        old.obtain(100 << 10, 100 << 10).unwrap();
+        assert_eq!(at(old.wanted(10 << 10)), 100..112);
+        assert_eq!(at(old.wanted(10 << 10)), 112..112);
+        assert_eq!(at(old.wanted(20 << 10)), 112..120);
+        old.obtain(100 << 10, 100 << 10).unwrap();
+        assert_eq!(at(old.wanted(4 << 10)), 200..204);
+        assert_eq!(at(old.cut(start + (50 << 10))), 50..204);
+        space.fill(start + (150 << 10)..start + (160 << 10), 1);
+        old.keep(&space, 50 << 10);
+        let word = |kib: usize| space.word(start + (kib << 10)).load(Ordering::Relaxed);
+        assert_eq!(word(152), 0, "its memory was not given back");
+        assert_eq!(at(old.wanted(60 << 10)), 100..112);
+        assert_eq!(at(old.wanted(1 << 20)), 112..1024);
+        let old = Old::new(space.old.clone(), 1 << 20);
+        old.obtain(5 << 10, 5 << 10).unwrap();
+        assert_eq!(at(old.cut(start + (2 << 10))), 2..8, "what has memory has whole pages of it");
     }
 }

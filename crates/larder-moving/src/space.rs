@@ -67,6 +67,22 @@ pub(crate) const SPILL: u32 = 48;
 pub(crate) const HAS_PIN: u64 = 1 << 63;
 pub(crate) const TARGET: u64 = (1 << SPILL) - 1;
 
+/// Sets bits; says whether none of them was set. `alone`: no other thread changes the word meanwhile, so it takes no atomic
+/// instruction.
+#[inline(always)]
+fn claim(word: &AtomicU64, bits: u64, alone: bool) -> bool {
+    // Relaxed: a mark is a claim; what is marked is handed on by the work lists.
+    let before = word.load(Ordering::Relaxed);
+    if before & bits != 0 {
+        return false;
+    }
+    if alone {
+        word.store(before | bits, Ordering::Relaxed);
+        return true;
+    }
+    word.fetch_or(bits, Ordering::Relaxed) & bits == 0
+}
+
 /// The reserved range and its side tables.
 pub(crate) struct Space {
     mapping: *mut u8,
@@ -199,17 +215,16 @@ impl Space {
 
     /// Claims the object of `bytes` bytes at `at` for the one who finds it first; notes what it covers.
     #[inline(always)]
-    pub fn mark(&self, at: usize, bytes: usize) -> bool {
+    pub fn mark(&self, at: usize, bytes: usize, alone: bool) -> bool {
         let (region, bit) = self.region(at);
-        // Relaxed: a mark is a claim; what is marked is handed on by the work lists.
-        if region.marks.load(Ordering::Relaxed) & bit != 0 || region.marks.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
+        if !claim(&region.marks, bit, alone) {
             return false;
         }
         let first = (at / GRANULE % 64) as u32;
         let granules = bytes / GRANULE;
         let inside = granules.min(64 - first as usize);
         let covered = (u64::MAX >> (64 - inside)) << first;
-        region.live.fetch_or(covered, Ordering::Relaxed);
+        claim(&region.live, covered, alone);
         if granules > inside {
             // Only the last object of a region reaches beyond it, so this is the only such store.
             region.target.store(((granules - inside) as u64) << SPILL, Ordering::Relaxed);
@@ -388,8 +403,8 @@ mod tests {
     fn a_mark_is_won_once_and_covers_its_object() {
         let space = Space::reserve(1 << 20, 1 << 20, 1 << 20).unwrap();
         let at = space.old.start;
-        assert!(space.mark(at + 32, 48) && !space.mark(at + 32, 48));
-        assert!(space.mark(at + 1008, 32 + 1024));
+        assert!(space.mark(at + 32, 48, true) && !space.mark(at + 32, 48, false));
+        assert!(space.mark(at + 1008, 32 + 1024, false));
         let region = &space.regions(at..at + 1024)[0];
         assert_eq!(region.live.load(Ordering::Relaxed), 0b11100 | 1 << 63);
         assert_eq!(region.target.load(Ordering::Relaxed) >> SPILL, 65);

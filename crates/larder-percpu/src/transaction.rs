@@ -5,6 +5,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::areas::{Core, Ticket};
+use crate::sequence::inlined::Hold;
 use crate::sequence::transaction::{INTERFERED, MISMATCH};
 use crate::word::{Area, GuardedWord, Place, Word};
 
@@ -21,14 +22,7 @@ impl core::fmt::Display for Interfered {
 
 impl core::error::Error for Interfered {}
 
-/// Why a compare form stored nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotStored {
-    /// The transaction does not hold.
-    Interfered,
-    /// It holds, but the word is another one.
-    Mismatch,
-}
+pub use crate::sequence::inlined::NotStored;
 
 impl From<Interfered> for NotStored {
     fn from(_: Interfered) -> Self {
@@ -56,7 +50,7 @@ enum State {
 /// Dropped without [`end`](Self::end), it counts as abandoned.
 pub struct Transaction<'d, T: Area> {
     core: &'d Core,
-    ticket: Ticket,
+    hold: Hold,
     state: Cell<State>,
     area: PhantomData<&'d T>,
 }
@@ -64,26 +58,26 @@ pub struct Transaction<'d, T: Area> {
 impl<'d, T: Area> Transaction<'d, T> {
     #[inline(always)]
     pub(crate) fn begin(core: &'d Core) -> Self {
-        Self { core, ticket: core.begin(), state: Cell::new(State::Open), area: PhantomData }
+        Self { core, hold: core.begin_inlined(), state: Cell::new(State::Open), area: PhantomData }
     }
 
     /// The index that the transaction works on.
     #[inline(always)]
     pub fn index(&self) -> usize {
-        self.ticket.index as usize
+        self.hold.index as usize
     }
 
     /// The index's area.
     #[inline(always)]
     pub fn area(&self) -> &'d T {
         // SAFETY: the area is mapped as long as the domain lives, which the transaction borrows.
-        unsafe { &*self.core.content(self.index()).cast() }
+        unsafe { &*self.hold.content.cast() }
     }
 
     /// Whether it still holds. True was true a moment ago; only a commit can say more.
     #[inline]
     pub fn valid(&self) -> bool {
-        self.state.get() == State::Open && self.core.holds(self.ticket)
+        self.state.get() == State::Open && self.core.holds(Ticket::of(self.hold))
     }
 
     /// Stores to a word of the area that only transactions write.
@@ -94,22 +88,22 @@ impl<'d, T: Area> Transaction<'d, T> {
         }
         let words = W::to_words(value);
         // SAFETY: the word exists, is aligned, and is written by transactions only.
-        let status = unsafe {
+        let stored = unsafe {
             match word.place() {
-                Place::Small(at) => self.core.store_32(self.ticket, at, words[0] as u32),
-                Place::Whole(at) => self.core.store_64(self.ticket, at, words[0]),
+                Place::Small(at) => self.core.store_32_inlined(self.hold, at, words[0] as u32),
+                Place::Whole(at) => self.core.store_64_inlined(self.hold, at, words[0]),
                 // What a guarded pair holds does not change while the transaction holds, so it can be compared with itself.
                 Place::Pair(at) => loop {
                     let word = |n| AtomicU64::from_ptr(at.add(n)).load(Ordering::Relaxed);
                     let old = [word(0), word(1)];
-                    let status = self.core.compare_pair(self.ticket, at, old, words);
+                    let status = self.core.compare_pair(Ticket::of(self.hold), at, old, words);
                     if status != MISMATCH {
-                        break status;
+                        break status == 0;
                     }
                 },
             }
         };
-        if status == 0 { Ok(()) } else { Err(self.fail()) }
+        if stored { Ok(()) } else { Err(self.fail()) }
     }
 
     /// Stores to a word of the area that is `old`. The only commit for words that one-shot sequences write as well.
@@ -120,18 +114,21 @@ impl<'d, T: Area> Transaction<'d, T> {
         }
         let (old, new) = (W::to_words(old), W::to_words(new));
         // SAFETY: the word exists and is aligned; on this index only sequences, transactions and take-overs write it.
-        let status = unsafe {
+        let stored = unsafe {
             match word.place() {
-                Place::Small(at) => self.core.compare_32(self.ticket, at, old[0] as u32, new[0] as u32),
-                Place::Whole(at) => self.core.compare_64(self.ticket, at, old[0], new[0]),
-                Place::Pair(at) => self.core.compare_pair(self.ticket, at, old, new),
+                Place::Small(at) => self.core.compare_32_inlined(self.hold, at, old[0] as u32, new[0] as u32),
+                Place::Whole(at) => self.core.compare_64_inlined(self.hold, at, old[0], new[0]),
+                Place::Pair(at) => match self.core.compare_pair(Ticket::of(self.hold), at, old, new) {
+                    0 => Ok(()),
+                    INTERFERED => Err(NotStored::Interfered),
+                    _ => Err(NotStored::Mismatch),
+                },
             }
         };
-        match status {
-            0 => Ok(()),
-            INTERFERED => Err(self.fail().into()),
-            _ => Err(NotStored::Mismatch),
+        if stored == Err(NotStored::Interfered) {
+            self.fail();
         }
+        stored
     }
 
     /// Begins anew after interference, as the paper's section 5.1 does: true when it is on the same index as before. The
@@ -140,12 +137,12 @@ impl<'d, T: Area> Transaction<'d, T> {
         if self.state.get() == State::Open {
             self.count_abandoned();
         }
-        let before = self.ticket.index;
-        self.ticket = self.core.begin();
+        let before = self.hold.index;
+        self.hold = self.core.begin_inlined();
         self.state.set(State::Open);
         // Relaxed: a counter.
         self.core.header(self.index()).reopened.fetch_add(1, Ordering::Relaxed);
-        self.ticket.index == before
+        self.hold.index == before
     }
 
     /// Ends it normally.

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_percpu::areas::{By, Core, Options};
 use larder_percpu::sequence::Descriptor;
+use larder_percpu::sequence::inlined::{Hold, NotStored};
 use larder_percpu::sequence::table::{Entry, SEQUENCES};
 use larder_percpu::sequence::transaction::{INTERFERED, MISMATCH};
 use larder_percpu::{Level, Mode};
@@ -515,10 +516,50 @@ fn list_push_inlined(node: usize) {
     unsafe { CORE.list_push_inlined(at::LIST, node, node) };
 }
 
+/// As `transact`, by a commit that is inlined.
+fn transact_inlined(commit: fn(Hold) -> Result<(), NotStored>) {
+    let stored = commit(begin_inlined());
+    assert_ne!(stored, Err(NotStored::Mismatch), "only transactions write these words, and none began since");
+    added(u64::from(stored.is_ok()));
+}
+
+#[inline(never)]
+fn begin_inlined() -> Hold {
+    CORE.begin_inlined()
+}
+
+#[inline(never)]
+fn store_32_inlined(hold: Hold) -> Result<(), NotStored> {
+    let w = unsafe { word(hold.content, at::STORED_SMALL) }.cast::<u32>();
+    let stored = unsafe { CORE.store_32_inlined(hold, w, w.read_volatile() + 1) };
+    if stored { Ok(()) } else { Err(NotStored::Interfered) }
+}
+
+#[inline(never)]
+fn store_64_inlined(hold: Hold) -> Result<(), NotStored> {
+    let w = unsafe { word(hold.content, at::STORED) };
+    let stored = unsafe { CORE.store_64_inlined(hold, w, w.read_volatile() + 1) };
+    if stored { Ok(()) } else { Err(NotStored::Interfered) }
+}
+
+#[inline(never)]
+fn compare_32_inlined(hold: Hold) -> Result<(), NotStored> {
+    let w = unsafe { hold.content.add(at::COMPARED_SMALL) }.cast::<u32>();
+    let seen = unsafe { w.read_volatile() };
+    unsafe { CORE.compare_32_inlined(hold, w, seen, seen + 1) }
+}
+
+#[inline(never)]
+fn compare_64_inlined(hold: Hold) -> Result<(), NotStored> {
+    let w = unsafe { word(hold.content, at::COMPARED_TXN) };
+    let seen = unsafe { w.read_volatile() };
+    unsafe { CORE.compare_64_inlined(hold, w, seen, seen + 1) }
+}
+
 /// Name, address of the function, and the operation that uses it and keeps the accounts.
 type Copied = (&'static str, fn() -> usize, fn());
 
-const INLINED: [Copied; 3] = [
+const INLINED: [Copied; 8] = [
     (
         "add, inlined",
         || add_inlined as *const () as usize,
@@ -537,6 +578,11 @@ const INLINED: [Copied; 3] = [
             list_push_inlined(node);
         },
     ),
+    ("begin, inlined", || begin_inlined as *const () as usize, || transact_inlined(store_64_inlined)),
+    ("store_32, inlined", || store_32_inlined as *const () as usize, || transact_inlined(store_32_inlined)),
+    ("store_64, inlined", || store_64_inlined as *const () as usize, || transact_inlined(store_64_inlined)),
+    ("compare_32, inlined", || compare_32_inlined as *const () as usize, || transact_inlined(compare_32_inlined)),
+    ("compare_64, inlined", || compare_64_inlined as *const () as usize, || transact_inlined(compare_64_inlined)),
 ];
 
 /// Every sequence: its name, its function, and the operation that uses it.

@@ -574,6 +574,21 @@ fn every_inlined_sequence() {
     every_pair(&Code::inlined(), &pairs, &[pairs[0], pairs[1]], &filled());
 }
 
+/// Transactions by the copies for inlining: among each other, with a handler, and with a take-over.
+#[test]
+fn inlined_transactions() {
+    let code = Code::inlined();
+    let all: [[Script; 2]; 3] = [[increment, increment], [chain, chain], [small, increment]];
+    for threads in all {
+        clean_as(&code, "one CPU", &transactions(&threads, 1, 2, false));
+        clean_as(&code, "two CPUs", &transactions(&threads, 2, 1, true));
+        clean_as(&code, "with a take-over", &transactions(&[threads[0], take_over], 2, 2, true));
+    }
+    let setting = Setting { handler: Some(increment), ..transactions(&[increment, increment], 1, 1, true) };
+    clean_as(&code, "handlers", &setting);
+    clean_as(&code, "three threads", &transactions(&[increment, increment, take_over], 2, 1, false));
+}
+
 fn every_pair(code: &Code, pairs: &[(Script, Script)], threes: &[(Script, Script)], memory: &[(u64, u64)]) {
     let take_all: Script = one_shot::take_all;
     for (n, &(one, other)) in pairs.iter().enumerate() {

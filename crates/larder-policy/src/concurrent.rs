@@ -62,6 +62,44 @@ pub fn help(allocated: Bytes, live: Bytes, room: Bytes) -> Bytes {
 /// About half a millisecond of marking.
 const MOST_HELP: Bytes = Bytes(512 << 10);
 
+/// What the number of markers beside the program depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct CrewFacts {
+    /// CPUs that the process can really use.
+    pub usable_cpus: usize,
+    /// The most markers that the client wants at all, if it said so.
+    pub most: Option<usize>,
+    /// Live at the end of the last cycle: about what the next one traces.
+    pub live: Bytes,
+    /// Live at the end of the cycle before.
+    pub live_before: Bytes,
+    /// Bytes that may be allocated until the next cycle should have ended.
+    pub budget: Bytes,
+    /// Bytes that were allocated while the last concurrent cycle ran, and how many markers it had; `None` before the first.
+    pub meanwhile: Option<(Bytes, usize)>,
+}
+
+/// Tracing so much is worth another marker: several milliseconds of one.
+pub const WORTH_A_MARKER_BESIDE: Bytes = Bytes::mib(8);
+
+/// Markers for the next concurrent cycle.
+///
+/// The program wants its CPUs: a quarter of them marks, rounded up. Where that many would not be done before the budget is used
+/// up, even if the cycle began at the earliest point, as many as will: half of the CPUs at most. The marking rate of one
+/// and the program's rate of allocation come in as what was allocated while the last cycle ran.
+pub fn markers(facts: CrewFacts) -> usize {
+    let least = facts.usable_cpus.div_ceil(4);
+    let most = (facts.usable_cpus / 2).max(least);
+    let needed = facts.meanwhile.map_or(0, |(allocated, markers)| {
+        let [before, now] = [facts.live_before, facts.live].map(|live| live.0.max(1) as u128);
+        let by_one = allocated.0 as u128 * markers as u128 * now / before * CAUTION_TENTHS as u128 / 10;
+        let room = (facts.budget.0 / 10 * (10 - EARLIEST_TENTHS)).max(1) as u128;
+        by_one.div_ceil(room).min(most as u128) as usize
+    });
+    let worth = facts.live.0 / WORTH_A_MARKER_BESIDE.0;
+    needed.clamp(least, most).min(worth).min(facts.most.unwrap_or(usize::MAX)).max(1)
+}
+
 /// What is known after a round of cleaning.
 #[derive(Clone, Copy, Debug)]
 pub struct CleanFacts {
@@ -155,6 +193,42 @@ mod tests {
         ];
         for (allocated, live, room, expected) in table {
             assert_eq!(help(Bytes(allocated << 10), Bytes::mib(live), Bytes::mib(room)), Bytes(expected << 10));
+        }
+    }
+
+    #[test]
+    fn more_markers_where_one_is_too_slow() {
+        let table = [
+            // cpus, most, live before and now, budget, (meanwhile, markers) -> markers
+            (1, None, 1000, 1000, 500, None, 1),
+            (2, None, 1000, 1000, 500, None, 1),
+            (4, None, 1000, 1000, 500, None, 1),
+            (8, None, 1000, 1000, 500, None, 2),
+            (64, None, 1000, 1000, 500, None, 16),
+            // A small heap.
+            (64, None, 20, 20, 500, None, 2),
+            (64, None, 1, 1, 500, None, 1),
+            // In good time: a quarter.
+            (16, None, 1000, 1000, 500, Some((100, 4)), 4),
+            // 4 times 300, half as much again, in 350: needs 6.
+            (16, None, 1000, 1000, 500, Some((300, 4)), 6),
+            // Twice as much is live now; half of the CPUs is the limit.
+            (16, None, 1000, 2000, 500, Some((300, 4)), 8),
+            (4, None, 1000, 1000, 500, Some((900, 1)), 2),
+            // On two the program keeps its other one.
+            (2, None, 1000, 1000, 500, Some((900, 1)), 1),
+            (16, Some(1), 1000, 1000, 500, Some((900, 1)), 1),
+        ];
+        for (usable_cpus, most, before, now, budget, meanwhile, expected) in table {
+            let facts = CrewFacts {
+                usable_cpus,
+                most,
+                live: Bytes::mib(now),
+                live_before: Bytes::mib(before),
+                budget: Bytes::mib(budget),
+                meanwhile: meanwhile.map(|(allocated, markers)| (Bytes::mib(allocated), markers)),
+            };
+            assert_eq!(markers(facts), expected, "{facts:?}");
         }
     }
 

@@ -105,6 +105,21 @@ pub fn full_is_due(facts: OldFacts) -> bool {
     grown > 0 && (doubled || nearly_full)
 }
 
+/// How many bytes behind what the old generation has handed out should have memory from the kernel, so that promotion does
+/// not wait for it in a pause: touching a page for the first time takes as long as copying several objects into it.
+///
+/// `facts` are those after a collection; after a full one `live` is `used`. After a young collection as much as it promoted,
+/// because the next may promote as much. After a full one all that will be used before the next is due, if it is there
+/// already: what is given back now would be asked for again.
+pub fn old_ahead(facts: OldFacts, promoted: Bytes, full: bool) -> Bytes {
+    let wanted = if full {
+        facts.live.0.saturating_mul(2).max(facts.limit.0 / IDLE_SHARE).saturating_sub(facts.used.0)
+    } else {
+        promoted.0
+    };
+    Bytes(wanted.min(facts.limit.0.saturating_sub(facts.used.0)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,6 +159,24 @@ mod tests {
                 buffer: Bytes(64 << 10),
             };
             assert_eq!(young_size(facts), Bytes::mib(expected), "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn memory_is_ready_for_what_comes_next() {
+        let table = [
+            // used, live, limit, promoted (MiB), full -> ahead
+            (10, 10, 256, 3, false, 3),
+            (10, 10, 256, 3, true, 22),
+            (100, 100, 256, 0, true, 100),
+            (200, 200, 256, 0, true, 56),
+            (254, 200, 256, 8, false, 2),
+            (256, 200, 256, 8, false, 0),
+        ];
+        for (used, live, limit, promoted, full, ahead) in table {
+            let mib = Bytes::mib;
+            let facts = OldFacts { used: mib(used), live: mib(live), limit: mib(limit), young: mib(8) };
+            assert_eq!(old_ahead(facts, mib(promoted), full), mib(ahead), "{facts:?}");
         }
     }
 

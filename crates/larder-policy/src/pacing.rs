@@ -103,9 +103,24 @@ pub fn resident_to_keep(budget: Bytes) -> Bytes {
     Bytes(budget.0 + budget.0 / 2)
 }
 
+/// What counts against the budget where `allocated` bytes were handed out since the last cycle and `freed` were freed explicitly:
+/// what is left of them, but an eighth at least, since what was freed is not always found at once.
+pub fn net_allocation(allocated: Bytes, freed: Bytes) -> Bytes {
+    allocated.saturating_sub(freed).max(Bytes(allocated.0 / 8))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_freed_does_not_count_but_for_an_eighth() {
+        for (allocated, freed, net) in
+            [(0, 0, 0), (800, 0, 800), (800, 300, 500), (800, 700, 100), (800, 790, 100), (800, 4000, 100)]
+        {
+            assert_eq!(net_allocation(Bytes(allocated), Bytes(freed)), Bytes(net), "{freed} of {allocated}");
+        }
+    }
 
     #[test]
     fn a_client_may_want_the_whole_heap_used_or_not_grown() {

@@ -51,6 +51,14 @@ pub fn offer(word: &AtomicUsize, seen: usize, copy: usize) -> usize {
     }
 }
 
+/// Leaves the address of the copy at `copy` in the word of an object that nobody else looks for at the same time.
+#[inline(always)]
+pub fn leave(word: &AtomicUsize, copy: usize) {
+    debug_assert!(copy & MOVED == 0, "larder: a forwarding word holds an even address");
+    // ORDER forward.offer: Relaxed; who looks later is ordered after the phase in which one collector was alone.
+    word.store(copy | MOVED, Ordering::Relaxed);
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -62,5 +70,7 @@ mod tests {
         assert_eq!(offer(&word, 0x70, 0x1000), 0x1000);
         assert_eq!(offer(&word, 0x70, 0x2000), 0x1000);
         assert_eq!(look(&word), Found::Moved(0x1000));
+        leave(&word, 0x3000);
+        assert_eq!(look(&word), Found::Moved(0x3000));
     }
 }

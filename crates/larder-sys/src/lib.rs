@@ -14,6 +14,7 @@ pub mod cpus;
 pub mod env;
 pub mod group;
 pub mod hint;
+pub mod list_lock;
 pub mod loader;
 pub mod membarrier;
 pub mod memory;

@@ -1,7 +1,8 @@
 //! What the dynamic loader knows: which objects are mapped, and where their writable data and thread-local storage lie.
 
-use core::ffi::{CStr, c_void};
+use core::ffi::{CStr, c_char, c_void};
 
+use crate::list_lock;
 use crate::thread::thread_pointer;
 
 /// A writable range of an object, or a thread-local segment.
@@ -61,26 +62,43 @@ impl Object<'_> {
 
 /// Calls `f` for every mapped object, the program first, while the loader holds its list: nothing is mapped or
 /// unmapped until this returns. May be nested. `f` returns false to end the walk.
-pub fn for_each_object<F: FnMut(&Object<'_>) -> bool>(f: F) {
-    struct State<F>(F);
-    unsafe extern "C" fn visit<F: FnMut(&Object<'_>) -> bool>(
-        info: *mut libc::dl_phdr_info,
-        _size: usize,
-        state: *mut c_void,
-    ) -> i32 {
-        // SAFETY: the loader passes a valid record, and `state` is the one that `for_each_object` passed.
-        unsafe {
-            let info = &*info;
-            let state = &mut *state.cast::<State<F>>();
+pub fn for_each_object<F: FnMut(&Object<'_>) -> bool>(mut f: F) {
+    walk(|info| {
+        if list_lock::is_gone(info.dlpi_name) {
+            return true;
+        }
+        // SAFETY: the loader passes a valid record of an object that is mapped.
+        let (name, headers) = unsafe {
             let name = if info.dlpi_name.is_null() { c"" } else { CStr::from_ptr(info.dlpi_name) };
-            let headers = if info.dlpi_phdr.is_null() {
+            let headers: &[libc::Elf64_Phdr] = if info.dlpi_phdr.is_null() {
                 &[]
             } else {
                 core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize)
             };
-            let object = Object { name, base: info.dlpi_addr as usize, headers, tls_module: info.dlpi_tls_modid };
-            if (state.0)(&object) { 0 } else { 1 }
-        }
+            (name, headers)
+        };
+        f(&Object { name, base: info.dlpi_addr as usize, headers, tls_module: info.dlpi_tls_modid })
+    });
+}
+
+/// Calls `f` with the name and the headers of every object that is listed, mapped or not.
+pub(crate) fn for_each_listed(mut f: impl FnMut(*const c_char, *const libc::Elf64_Phdr)) {
+    walk(|info| {
+        f(info.dlpi_name, info.dlpi_phdr);
+        true
+    });
+}
+
+/// Calls `f` with the loader's record of every object, until it returns false.
+fn walk<F: FnMut(&libc::dl_phdr_info) -> bool>(f: F) {
+    struct State<F>(F);
+    unsafe extern "C" fn visit<F: FnMut(&libc::dl_phdr_info) -> bool>(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        state: *mut c_void,
+    ) -> i32 {
+        // SAFETY: the loader passes a valid record, and `state` is the one that `walk` passed.
+        unsafe { if ((*state.cast::<State<F>>()).0)(&*info) { 0 } else { 1 } }
     }
     let mut state = State(f);
     // SAFETY: the callback and its state match, and the state outlives the call.

@@ -127,6 +127,26 @@ pub unsafe fn discard(at: *mut u8, size: Bytes) {
     }
 }
 
+/// Gives memory to a range that others may be using already: its content does not change, and who touches it later need
+/// not wait for the kernel. Where the kernel does not know how (before Linux 5.14) or has none, nothing happens.
+///
+/// # Safety
+/// The page-aligned range is readable and writable, and stays mapped meanwhile.
+pub unsafe fn back(at: *mut u8, size: Bytes) {
+    debug_assert!(at.addr().is_multiple_of(PAGE.0) && size.0.is_multiple_of(PAGE.0));
+    // SAFETY: the caller's promise; the content stays as it is.
+    unsafe { libc::madvise(at.cast(), size.0, libc::MADV_POPULATE_WRITE) };
+}
+
+/// Whether every page of a page-aligned range of up to 64 pages has memory. For tests.
+#[cfg(test)]
+fn is_backed(at: *mut u8, size: Bytes) -> bool {
+    let mut pages = [0u8; 64];
+    // SAFETY: a byte for each page; a range that is not mapped is an error.
+    let r = unsafe { libc::mincore(at.cast(), size.0, pages.as_mut_ptr().cast()) };
+    r == 0 && pages[..size.0 / PAGE.0].iter().all(|page| page & 1 != 0)
+}
+
 /// Unmaps a range.
 ///
 /// # Safety
@@ -203,6 +223,21 @@ mod tests {
             discard(at, Bytes(8192));
             assert_eq!(*at.add(4096), 0);
             unmap(at, Bytes::mib(8));
+        }
+    }
+
+    #[test]
+    fn a_range_that_was_backed_keeps_its_content() {
+        let size = Bytes(16 * PAGE.0);
+        let at = map_lazy(size).unwrap().as_ptr();
+        // SAFETY: the mapping is this test's own.
+        unsafe {
+            at.add(5000).write(9);
+            assert!(!is_backed(at, size));
+            back(at, size);
+            assert!(is_backed(at, size));
+            assert_eq!((at.read(), at.add(5000).read()), (0, 9));
+            unmap(at, size);
         }
     }
 

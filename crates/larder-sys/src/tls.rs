@@ -43,8 +43,10 @@ pub struct ThreadBlock {
     pub open_index: Cell<u32>,
     /// Never written: the index of a sequence on a buffer that belongs to the thread itself.
     pub zero: Cell<u32>,
+    /// Bytes that the thread freed explicitly and has not told anybody of yet.
+    pub freed: Cell<usize>,
     /// Free for later.
-    reserved: [Cell<u32>; 4],
+    reserved: [Cell<u32>; 2],
 }
 
 const _: () = assert!(size_of::<ThreadBlock>() == 64);

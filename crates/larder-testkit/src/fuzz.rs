@@ -42,6 +42,8 @@ pub struct Plan {
     pub widest_scan: Form,
     /// Cycles mark beside the program, and watch its writes so.
     pub beside: Option<Kind>,
+    /// Markers beside the program, or as many as the heap thinks right.
+    pub markers_beside: Option<usize>,
     /// Called by each thread before its first and after its last operation.
     pub around: [fn(); 2],
 }
@@ -59,6 +61,7 @@ impl Plan {
             markers: None,
             widest_scan: Form::Avx512,
             beside: None,
+            markers_beside: None,
             around: [|| {}; 2],
         }
     }
@@ -85,6 +88,9 @@ pub fn prepare(plan: &Plan) {
     // A concurrent cycle keeps what died while it marked.
     let known = !plan.finalizers && plan.beside.is_none();
     verifier::watch(if known { Rules::EXACT } else { Rules::WITH_FINALIZERS });
+    if let Some(markers) = plan.markers_beside {
+        concurrent::set_markers(markers);
+    }
     if let Some(kind) = plan.beside {
         assert_eq!(concurrent::turn_on(Some(Way::Watch(kind))), Ok(Way::Watch(kind)));
     }

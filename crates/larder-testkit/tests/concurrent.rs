@@ -60,12 +60,40 @@ fn eight_threads_without_sequences_uffd() {
     });
 }
 
+/// A marker thread and a helper.
+#[test]
+fn four_threads_two_markers_beside_uffd() {
+    fuzz("four_threads_two_markers_beside_uffd", Kind::Uffd, &[], |seed| Plan {
+        collect_every: Some(15),
+        markers_beside: Some(2),
+        ..Plan::new(4, seed, 1500)
+    });
+}
+
+#[test]
+fn four_threads_four_markers_beside_uffd() {
+    fuzz("four_threads_four_markers_beside_uffd", Kind::Uffd, &[], |seed| Plan {
+        collect_every: Some(15),
+        markers_beside: Some(4),
+        ..Plan::new(4, seed, 1500)
+    });
+}
+
 /// As in the thesis.
 #[test]
 fn eight_threads_born_unmarked_uffd() {
     fuzz("eight_threads_born_unmarked_uffd", Kind::Uffd, &[], |seed| {
         concurrent::set_born_unmarked(true);
         Plan { collect_every: Some(15), ..Plan::new(8, seed, 800) }
+    });
+}
+
+/// What was written is left to the final stop.
+#[test]
+fn eight_threads_without_cleaning_uffd() {
+    fuzz("eight_threads_without_cleaning_uffd", Kind::Uffd, &[("LARDER_ABLATE", "clean")], |seed| Plan {
+        collect_every: Some(15),
+        ..Plan::new(8, seed, 800)
     });
 }
 
@@ -132,6 +160,81 @@ fn threads_that_outrun_a_cycle_help_it_or_end_it() {
         eprintln!("{completed} of {} cycles marked beside the program, {overtaken} were overtaken", cycle::number());
         assert!(completed >= 5);
     });
+}
+
+/// Words of a node of [`forest`].
+const CHILDREN: usize = 4;
+
+/// Trees of `CHILDREN` children to a node, `levels` deep, one in each word.
+fn forest(roots: &Words, levels: u32) {
+    fn tree(levels: u32) -> usize {
+        let at = object_of(u64::from(levels), CHILDREN * size_of::<usize>()).cast::<usize>();
+        for child in 0..CHILDREN {
+            let word = if levels > 1 { tree(levels - 1) } else { 0 };
+            // SAFETY: a word of the object, which is kept by this stack.
+            unsafe { at.add(child).write(word) };
+        }
+        at.expose_provenance()
+    }
+    for root in 0..roots.count() {
+        roots.set(root, tree(levels));
+    }
+}
+
+/// How many nodes the trees have.
+fn nodes(roots: &Words) -> usize {
+    fn count(at: usize) -> usize {
+        if at == 0 {
+            return 0;
+        }
+        // SAFETY: a node of a tree.
+        let child = |i| unsafe { core::ptr::with_exposed_provenance::<usize>(at).add(i).read() };
+        1 + (0..CHILDREN).map(|i| count(child(i))).sum::<usize>()
+    }
+    (0..roots.count()).map(|root| count(roots.get(root))).sum()
+}
+
+/// Several markers mark what one would have: with helpers that take part, and when the cycle is ended in the middle.
+#[test]
+fn markers_beside_share_the_work_and_leave_nothing_when_they_are_interrupted() {
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    for markers in [2, 4] {
+        let name = "markers_beside_share_the_work_and_leave_nothing_when_they_are_interrupted";
+        const MARKERS: &str = "LARDER_TEST_MARKERS";
+        if let Ok(wanted) = std::env::var(MARKERS) {
+            return in_child(name, &[], || {
+                init(&Options::default());
+                verifier::watch(Rules::WITH_FINALIZERS);
+                concurrent::set_markers(wanted.parse().unwrap());
+                assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+                let roots = Words::roots(16);
+                forest(&roots, 7);
+                let before = nodes(&roots);
+                // Helpers come when the kernel has a CPU for them.
+                let mut cycles = 0;
+                while concurrent::marked_by_helpers() == 0 {
+                    let done = concurrent::completed()[0];
+                    concurrent::ask();
+                    crowd::wait_until(|| !concurrent::finish_if_ready() && concurrent::completed()[0] > done);
+                    cycles += 1;
+                    assert!(cycles < 1000, "helpers took no part in 1000 cycles");
+                }
+                // Ended at once, or after a while.
+                for round in 0..20 {
+                    concurrent::ask();
+                    crowd::wait_until(concurrent::is_under_way);
+                    for i in 0..round * 20 {
+                        core::hint::black_box(object_of(i, 64));
+                    }
+                    assert!(cycle::collect());
+                }
+                assert_eq!(nodes(&roots), before);
+            });
+        }
+        in_child(name, &[(MARKERS, &markers.to_string())], || unreachable!("the child has a number"));
+    }
 }
 
 /// A cycle is asked for, rests while cycles are disabled, and is finished by an explicit collection.

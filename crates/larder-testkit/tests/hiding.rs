@@ -251,6 +251,16 @@ fn nothing_hides_from_uffd() {
 }
 
 #[test]
+fn nothing_hides_from_uffd_with_three_markers_beside() {
+    if Kind::Uffd.is_offered() {
+        in_child("nothing_hides_from_uffd_with_three_markers_beside", &[], || {
+            concurrent::set_markers(3);
+            hide(How::Watch(Kind::Uffd), &ALL, 4000);
+        });
+    }
+}
+
+#[test]
 fn nothing_hides_from_mprotect() {
     in_child("nothing_hides_from_mprotect", &[], || hide(How::Watch(Kind::Mprotect), &WITHOUT_CALLS, 3000));
 }
@@ -274,6 +284,14 @@ fn nothing_hides_from_a_barrier_that_updates() {
 #[test]
 fn nothing_hides_from_a_barrier_that_keeps_the_snapshot() {
     in_child("nothing_hides_from_a_barrier_that_keeps_the_snapshot", &[], || {
+        hide(How::Barrier(Algorithm::Snapshot), &BY_BARRIER, 4000);
+    });
+}
+
+#[test]
+fn nothing_hides_from_a_snapshot_with_three_markers_beside() {
+    in_child("nothing_hides_from_a_snapshot_with_three_markers_beside", &[], || {
+        concurrent::set_markers(3);
         hide(How::Barrier(Algorithm::Snapshot), &BY_BARRIER, 4000);
     });
 }
@@ -315,6 +333,16 @@ fn forks(how: How) {
 fn a_fork_in_the_middle_of_a_cycle_harms_neither_uffd() {
     if Kind::Uffd.is_offered() {
         in_child("a_fork_in_the_middle_of_a_cycle_harms_neither_uffd", &[], || forks(How::Watch(Kind::Uffd)));
+    }
+}
+
+#[test]
+fn a_fork_in_the_middle_of_a_cycle_harms_neither_with_three_markers_beside() {
+    if Kind::Uffd.is_offered() {
+        in_child("a_fork_in_the_middle_of_a_cycle_harms_neither_with_three_markers_beside", &[], || {
+            concurrent::set_markers(3);
+            forks(How::Watch(Kind::Uffd));
+        });
     }
 }
 

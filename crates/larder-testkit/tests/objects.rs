@@ -5,11 +5,11 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use larder_fixed::options::Options;
-use larder_fixed::{allocate, allocate_many, cycle, free, init, kind, object};
-use larder_testkit::crowd;
+use larder_fixed::{allocate, allocate_many, cycle, free, init, kind, object, stats};
+
 use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
-use larder_testkit::{dies_in_child, in_child};
+use larder_testkit::{WITHOUT_SEQUENCES, crowd, dies_in_child, in_child, pattern};
 
 /// Runs `body` in a registered thread while another one collects, `cycles` times.
 fn while_cycles_go_on(cycles: u64, body: impl Fn() + Send + 'static) {
@@ -92,6 +92,61 @@ fn many_pointer_free_objects_survive_a_cycle_in_the_middle() {
 }
 
 /// A cell that is freed explicitly is handed out again once, and only when it was freed.
+/// Objects of one thread, freed by many at once so that each block has several freeing threads; then all of them come back.
+fn freed_by_many(name: &str, environment: &[(&str, &str)]) {
+    const OBJECTS: usize = 20_000;
+    const THREADS: usize = 8;
+    const BYTES: usize = 40;
+    in_child(name, environment, || {
+        init(&Options::default());
+        verifier::watch(Rules::WITH_FINALIZERS);
+        let roots = Words::roots(OBJECTS);
+        let mut first = 0;
+        for round in 0..30 {
+            for i in 0..OBJECTS {
+                // SAFETY: in a root at once; a fresh object.
+                unsafe {
+                    let at = allocate(kind::NORMAL, BYTES);
+                    roots.set(i, at.expose_provenance());
+                    assert_eq!(pattern::first_set(at, BYTES), None, "a fresh object is cleared");
+                    pattern::fill(at, 0, BYTES, (round * OBJECTS + i) as u64);
+                }
+            }
+            crowd::all(THREADS, move |me| {
+                for i in (me..OBJECTS).step_by(THREADS) {
+                    let at = ptr::with_exposed_provenance_mut(roots.get(i));
+                    // SAFETY: each object is checked and freed by one thread, before its root is gone.
+                    unsafe {
+                        pattern::check(at, 0, BYTES, (round * OBJECTS + i) as u64);
+                        free(at);
+                    }
+                    assert_eq!(object::base(at.addr()), None, "it was freed");
+                    roots.set(i, 0);
+                    if i % 4999 == 0 {
+                        cycle::collect();
+                    }
+                }
+            });
+            let heap = stats::snapshot().heap;
+            if round == 2 {
+                first = heap;
+            }
+            assert!(round < 2 || heap <= first + (1 << 20), "{heap} bytes in round {round}, {first} before");
+        }
+        assert!(cycle::collect());
+    });
+}
+
+#[test]
+fn what_many_threads_free_in_one_block_comes_back_once() {
+    freed_by_many("what_many_threads_free_in_one_block_comes_back_once", &[]);
+}
+
+#[test]
+fn what_many_threads_free_in_one_block_comes_back_once_without_sequences() {
+    freed_by_many("what_many_threads_free_in_one_block_comes_back_once_without_sequences", &[WITHOUT_SEQUENCES]);
+}
+
 #[test]
 fn freed_cells_come_back_once() {
     in_child("freed_cells_come_back_once", &[], || {

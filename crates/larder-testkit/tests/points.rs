@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsiz
 use larder_fixed::inject::{POINTS, Point, at_points};
 use larder_fixed::options::Options;
 use larder_fixed::sharing::{Sharing, sharing};
-use larder_fixed::{allocate, cycle, free, init, kind, object, stats};
+use larder_fixed::{allocate, cycle, free, init, kind, object, stats, threads};
 use larder_sys::thread;
 use larder_testkit::fuzz::{self, Plan};
 use larder_testkit::table::Words;
@@ -206,6 +206,58 @@ fn a_handler_and_a_stop_at_every_point_lose_nothing() {
     in_child("a_handler_and_a_stop_at_every_point_lose_nothing", &[], || {
         at_every_point(handle_and_stop, 6);
         handler::check();
+    });
+}
+
+/// A handler that collects on a thread which forks, or stops the world for a client, does not wait at the gate that its own
+/// thread keeps closed.
+#[test]
+fn a_handler_may_collect_while_its_thread_keeps_collectors_out() {
+    static RAN: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn collect(_: i32) {
+        cycle::collect();
+        RAN.fetch_add(1, Ordering::Relaxed);
+    }
+    fn raise() {
+        // SAFETY: no preconditions; the handler is installed.
+        assert_eq!(unsafe { libc::raise(libc::SIGUSR1) }, 0);
+    }
+    fn fork() {
+        // SAFETY: the child ends at once.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(0);
+            }
+            let mut status = 0;
+            assert_eq!((libc::waitpid(child, &mut status, 0), status), (child, 0));
+        }
+    }
+    fn stop_and_start() {
+        threads::stop_world();
+        threads::start_world();
+    }
+    fn suspend_nobody() {
+        assert!(!threads::suspend(0));
+    }
+    in_child("a_handler_may_collect_while_its_thread_keeps_collectors_out", &[], || {
+        init(&Options::default());
+        let handler = collect as extern "C" fn(i32);
+        // SAFETY: the handler uses the heap as handlers may.
+        assert_ne!(unsafe { libc::signal(libc::SIGUSR1, handler as usize) }, libc::SIG_ERR);
+        ACTOR.store(thread::tid(), Ordering::Relaxed);
+        ACTION.store(raise as *mut (), Ordering::Relaxed);
+        at_points(Some(hook));
+        let mut times = 0;
+        for act in [fork as fn(), stop_and_start, suspend_nobody] {
+            for p in [Point::GateClosed, Point::GateOpens] {
+                TARGET.store(p as u32, Ordering::Relaxed);
+                act();
+                times += 1;
+                assert_eq!((TARGET.load(Ordering::Relaxed), RAN.load(Ordering::Relaxed)), (0, times), "{p:?}");
+            }
+        }
+        assert!(cycle::collect());
     });
 }
 

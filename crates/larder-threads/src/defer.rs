@@ -23,6 +23,28 @@ pub fn enter() -> Deferral {
     Deferral(())
 }
 
+/// Runs `f` as a short stay, where the calling thread is registered and in no slow path yet; `None` elsewhere.
+#[inline(always)]
+pub fn briefly<R>(f: impl FnOnce() -> R) -> Option<R> {
+    let (result, pending) = tls::with(|t| {
+        if t.slow_depth.get() != 0 || t.record.get().is_null() {
+            return (None, false);
+        }
+        t.slow_depth.set(1);
+        compiler_fence(Ordering::SeqCst);
+        let result = f();
+        compiler_fence(Ordering::SeqCst);
+        t.slow_depth.set(0);
+        compiler_fence(Ordering::SeqCst);
+        // As where a `Deferral` ends.
+        (Some(result), t.stop_pending.get() != 0 && step::kept("defer: park at the end"))
+    });
+    if pending {
+        crate::stop::park_deferred();
+    }
+    result
+}
+
 /// Enters a slow path that begins with taking a lock which the collector holds during a stop.
 ///
 /// The thread must not defer while it waits (the collector would wait for it), and must not hold the lock without
@@ -64,7 +86,7 @@ impl Deferral {
 }
 
 impl Drop for Deferral {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
         let pending = tls::with(|t| {

@@ -3,10 +3,14 @@
 //! Helpers are created outside of pauses, sleep between cycles, and join a round late or not at all: a helper that the
 //! kernel has not scheduled yet counts as idle from the beginning, and the round's gate keeps one that comes after its
 //! end out. So nobody ever waits for a thread that has not begun.
+//!
+//! There are rounds in a stopped world ([`Crew::mark`]), whose first marker is the collecting thread, and rounds beside the program
+//! ([`Crew::mark_beside`]), whose first marker is the marker thread. Never two at once: whoever begins the one kind has ended the
+//! other. A round beside the program can be interrupted; then each marker leaves what it has, and the first takes it.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicUsize, Ordering};
 
 use larder_policy::ablation::{Ablation, Optimization};
 use larder_sync::gate::Gate;
@@ -14,6 +18,7 @@ use larder_sync::parker::Event;
 use larder_sync::termination::MAX_MARKERS;
 use larder_sys::memory::{self, ReserveError};
 use larder_sys::signal::Mask;
+use larder_sys::vector::Vector;
 use larder_units::Bytes;
 
 use crate::descriptor::Entry;
@@ -26,8 +31,8 @@ use crate::stack::Stack;
 const LOOKS: usize = 64;
 /// Threads of the program that may help at once to mark beside it.
 pub const GUESTS: usize = 3;
-/// The place of the marker that marks beside the program, with those of its guests below. Rounds have fewer markers
-/// ([`Crew::prepare`] bounds them).
+/// The place of the marker thread, which is the first in rounds beside the program, with those of its guests below. Rounds have fewer
+/// markers ([`Crew::prepare`] bounds them).
 const BESIDE: usize = MAX_MARKERS - 1;
 /// Stack of a helper thread.
 const HELPER_STACK: usize = 256 << 10;
@@ -46,15 +51,17 @@ pub struct Crew {
     /// Markers of the present round. Sync: collector writes while the gate is closed.
     markers: AtomicUsize,
     /// What the present round does without, as [`Ablation::bits`]. Sync: as `markers`.
-    ablation: AtomicU8,
+    ablation: AtomicU16,
+    /// The present round is beside the program. Sync: as `markers`.
+    beside: AtomicBool,
     /// The present round's work; it ends with the round. Sync: as `markers`.
     job: AtomicPtr<Job>,
     /// Bound on private entries. Sync: set before the markers that it is for.
     limit: AtomicUsize,
 }
 
-// SAFETY: `owns[i]` is used by marker `i` only: 0 under the collection lock, others by their thread inside the gate, and
-// set up before their thread exists.
+// SAFETY: `owns[i]` is used by marker `i` only: 0 under the collection lock, `BESIDE` by the marker thread, others by their thread inside
+// the gate, and by who has closed the gate, and set up before their thread exists.
 unsafe impl Sync for Crew {}
 
 /// What a round is like.
@@ -66,15 +73,32 @@ struct Round {
     balanced: bool,
     /// Where from.
     form: Form,
+    /// Beside the program.
+    beside: bool,
 }
 
 impl Round {
-    fn new(markers: usize, ablation: Ablation) -> Self {
+    fn new(markers: usize, ablation: Ablation, beside: bool) -> Self {
         let balanced = !ablation.leaves_out(Optimization::Balance);
         // The shares of markers that do not steal are dealt into the deques.
         let locked = balanced && ablation.leaves_out(Optimization::Deque);
-        Self { markers, ablation, balanced, form: if locked { Form::Watermark } else { Form::Deque } }
+        Self { markers, ablation, balanced, form: if locked { Form::Watermark } else { Form::Deque }, beside }
     }
+
+    /// The place of a marker of the round, by its number in it.
+    fn place(&self, marker: usize) -> usize {
+        if marker == 0 && self.beside { BESIDE } else { marker }
+    }
+}
+
+/// What a round beside the program has, and one in a stopped world has not.
+pub struct Beside<'a> {
+    /// Set when marking shall end although work is left; not cleared before the round has ended.
+    pub interrupted: &'a AtomicBool,
+    /// Takes what a helper has put aside ([`Marker::put_aside`]), on the helper's thread.
+    pub bring: fn(&mut Vector<Entry>),
+    /// As for [`Marker::put_aside`].
+    pub made_meanwhile: bool,
 }
 
 struct Job {
@@ -101,7 +125,8 @@ impl Crew {
             bell: Event::new(),
             gate: Gate::new_closed(),
             markers: AtomicUsize::new(0),
-            ablation: AtomicU8::new(0),
+            ablation: AtomicU16::new(0),
+            beside: AtomicBool::new(false),
             job: AtomicPtr::new(core::ptr::null_mut()),
             limit: AtomicUsize::new(usize::MAX),
         }
@@ -164,9 +189,12 @@ impl Crew {
         unsafe { marker.take_back(&self.publics[BESIDE], Form::Deque) }
     }
 
-    /// Steals for a guest; false where there is nothing.
+    /// Steals for a guest, from the marker thread or from the helpers of its round; false where there is nothing.
     pub fn steal_beside<H: Objects>(&self, marker: &mut Marker<'_, H>) -> bool {
+        // A number that is out of date is one of helpers all the same, whose deques are empty.
+        let helpers = self.markers.load(Ordering::Relaxed).min(BESIDE - GUESTS);
         marker.steal_from(&self.publics[BESIDE], Form::Deque)
+            || (1..helpers).any(|helper| marker.steal_from(&self.publics[helper], Form::Deque))
     }
 
     /// The private state of a thread that helps [`Crew::beside`], by its number below [`GUESTS`].
@@ -196,7 +224,42 @@ impl Crew {
             first.drain(|_| {});
             return (Tally::default(), false);
         }
-        struct Context<H> {
+        self.mark_in_round(markers, first, None)
+    }
+
+    /// Marks beside the program with `markers` markers, at least two, of whom `first` is the marker thread's: until nothing is left, or the
+    /// round is interrupted. Then what the others had is with `first`, on its stack or where it can be taken back
+    /// ([`Crew::take_back_beside`]). Returns what [`Crew::mark`] does.
+    ///
+    /// Guests may steal meanwhile, and before and after; what they have is not seen here.
+    pub fn mark_beside<H: Objects + Sync>(
+        &'static self,
+        markers: usize,
+        first: &mut Marker<'_, H>,
+        beside: &Beside<'_>,
+    ) -> (Tally, bool) {
+        let result = self.mark_in_round(markers, first, Some(beside));
+        // Guests go on.
+        self.open_beside(first, true);
+        for helper in 1..markers {
+            // SAFETY: the gate is closed, so the helper is out, and what it wrote is seen.
+            let own = unsafe { &mut *self.owns[helper].get() };
+            while let Some(entry) = own.stack.pop() {
+                first.push(entry);
+            }
+            own.stack.trim();
+        }
+        result
+    }
+
+    fn mark_in_round<H: Objects + Sync>(
+        &'static self,
+        markers: usize,
+        first: &mut Marker<'_, H>,
+        beside: Option<&Beside<'_>>,
+    ) -> (Tally, bool) {
+        struct Context<'a, H> {
+            beside: Option<&'a Beside<'a>>,
             heap: H,
             bytes: AtomicUsize,
             objects: AtomicUsize,
@@ -205,21 +268,37 @@ impl Crew {
         }
         unsafe fn help<H: Objects + Sync>(context: *const c_void, me: usize) {
             // SAFETY: the gate keeps the context alive while a helper is inside.
-            let context = unsafe { &*context.cast::<Context<H>>() };
+            let context = unsafe { &*context.cast::<Context<'_, H>>() };
             // SAFETY: marker `me`'s own state, and it is inside the gate.
             let own = unsafe { &mut *CREW.owns[me].get() };
             let mut marker = Marker::new(context.heap, own);
             let round = CREW.round();
             marker.leave_out(round.ablation);
             marker.set_public(round.balanced.then_some((&CREW.publics[me], round.form)));
-            CREW.work(&mut marker, me, !round.balanced);
+            let mut aside = Vector::new();
+            match context.beside {
+                None => CREW.work(&mut marker, me, !round.balanced, || false),
+                Some(beside) => {
+                    marker.put_aside(&mut aside, beside.made_meanwhile);
+                    CREW.work(&mut marker, me, false, || beside.interrupted.load(Ordering::Relaxed));
+                    // SAFETY: marker `me`'s own; others may still be stealing from it.
+                    while unsafe { marker.take_back(&CREW.publics[me], round.form) } {}
+                }
+            }
             context.bytes.fetch_add(marker.tally.bytes, Ordering::Relaxed);
             context.objects.fetch_add(marker.tally.objects, Ordering::Relaxed);
             context.stolen.fetch_add(marker.tally.stolen, Ordering::Relaxed);
             context.overflowed.fetch_or(u32::from(marker.take_overflow()), Ordering::Relaxed);
-            own.stack.trim();
+            match context.beside {
+                None => own.stack.trim(),
+                Some(beside) => {
+                    (beside.bring)(&mut aside);
+                    aside.clear();
+                }
+            }
         }
         let context = Context {
+            beside,
             heap: first.heap(),
             bytes: AtomicUsize::new(0),
             objects: AtomicUsize::new(0),
@@ -227,7 +306,7 @@ impl Crew {
             overflowed: AtomicU32::new(0),
         };
         let mut job = Job { run: help::<H>, context: (&raw const context).cast() };
-        let round = Round::new(markers, first.ablation());
+        let round = Round::new(markers, first.ablation(), beside.is_some());
         self.ending.begin(markers, first.ablation().leaves_out(Optimization::Nsb));
         if round.balanced {
             for helper in 1..markers {
@@ -242,10 +321,16 @@ impl Crew {
         self.job.store(&raw mut job, Ordering::Relaxed);
         self.markers.store(markers, Ordering::Relaxed);
         self.ablation.store(first.ablation().bits(), Ordering::Relaxed);
+        self.beside.store(round.beside, Ordering::Relaxed);
         self.gate.open();
-        self.bell.bump_and_wake(if round.balanced { markers as u32 - 1 } else { u32::MAX });
-        first.set_public(round.balanced.then_some((&self.publics[0], round.form)));
-        self.work(first, 0, true);
+        // A round beside the program is long and has few markers: whoever is woken of many may not be one of them.
+        let all = !round.balanced || round.beside;
+        self.bell.bump_and_wake(if all { u32::MAX } else { markers as u32 - 1 });
+        first.set_public(round.balanced.then_some((&self.publics[round.place(0)], round.form)));
+        match beside {
+            None => self.work(first, 0, true, || false),
+            Some(beside) => self.work(first, 0, true, || beside.interrupted.load(Ordering::Relaxed)),
+        }
         first.set_public(None);
         // From here on nobody uses the job, and what helpers wrote is seen.
         self.gate.close();
@@ -270,8 +355,12 @@ impl Crew {
 
     /// What the present round is like. Inside the gate.
     fn round(&self) -> Round {
-        // Both Relaxed: written before the gate was opened.
-        Round::new(self.markers.load(Ordering::Relaxed), Ablation::from_bits(self.ablation.load(Ordering::Relaxed)))
+        // All Relaxed: written before the gate was opened.
+        Round::new(
+            self.markers.load(Ordering::Relaxed),
+            Ablation::from_bits(self.ablation.load(Ordering::Relaxed)),
+            self.beside.load(Ordering::Relaxed),
+        )
     }
 
     /// Hands the roots out in turn, where markers do not steal. What does not fit into a deque stays with the first.
@@ -286,20 +375,27 @@ impl Crew {
     }
 
     fn all_empty(&self, round: Round) -> bool {
-        self.publics[..round.markers].iter().all(|public| public.is_empty(round.form))
+        (0..round.markers).all(|marker| self.publics[round.place(marker)].is_empty(round.form))
     }
 
-    /// Takes part in a round as marker `me` until it is over.
-    fn work<H: Objects>(&self, marker: &mut Marker<'_, H>, me: usize, mut busy: bool) {
+    /// Takes part in a round as marker `me` until it is over, or `interrupted` says so for good; then entries may be left.
+    fn work<H: Objects>(&self, marker: &mut Marker<'_, H>, me: usize, mut busy: bool, interrupted: impl Fn() -> bool) {
         let round = self.round();
         // Where nobody steals, nobody has anything left who is idle.
         let all_empty = || !round.balanced || self.all_empty(round);
         let mut looks = 0;
         loop {
+            if interrupted() {
+                // Those that sleep find out, and late ones do not begin.
+                self.ending.interrupt();
+                return;
+            }
             if busy {
-                marker.drain(|pieces| self.ending.announce_work(pieces));
+                if !marker.drain_until(|pieces| self.ending.announce_work(pieces), &interrupted) {
+                    continue;
+                }
                 // SAFETY: marker `me`'s own.
-                let took_back = unsafe { marker.take_back(&self.publics[me], round.form) };
+                let took_back = unsafe { marker.take_back(&self.publics[round.place(me)], round.form) };
                 if !took_back && !self.steal(marker, me, round) {
                     self.ending.become_idle(me);
                     busy = false;
@@ -322,7 +418,10 @@ impl Crew {
     /// Steals from the others in turn, beginning behind itself.
     fn steal<H: Objects>(&self, marker: &mut Marker<'_, H>, me: usize, round: Round) -> bool {
         round.balanced
-            && (1..round.markers).any(|step| marker.steal_from(&self.publics[(me + step) % round.markers], round.form))
+            && (1..round.markers).any(|step| {
+                let victim = round.place((me + step) % round.markers);
+                marker.steal_from(&self.publics[victim], round.form)
+            })
     }
 
     /// In a fork child: the helpers are gone.
@@ -331,8 +430,11 @@ impl Crew {
     /// The caller is the only thread of the process.
     pub unsafe fn reset_after_fork(&self) {
         self.helpers.store(0, Ordering::Relaxed);
+        // The fork may have come in the middle of a round beside the program: what its markers had is the parent's.
         // SAFETY: the caller's promise.
         unsafe {
+            self.publics.iter().for_each(|public| public.reset_after_fork());
+            self.owns.iter().for_each(|own| (*own.get()).stack.clear());
             self.bell.reset_after_fork();
             self.gate.reset_after_fork(true);
         }

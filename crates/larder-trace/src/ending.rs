@@ -48,6 +48,13 @@ impl Ending {
         if self.counts() { self.counter.is_done() } else { self.words.is_done() }
     }
 
+    /// See [`Termination::interrupt`]. Not for a round that counts: only rounds beside the program are interrupted, and they leave no
+    /// optimization out.
+    pub fn interrupt(&self) {
+        debug_assert!(!self.counts());
+        self.words.interrupt();
+    }
+
     /// See [`Termination::sleep`].
     pub fn sleep(&self, me: usize, all_empty: impl Fn() -> bool) {
         if self.counts() { self.counter.sleep(all_empty) } else { self.words.sleep(me, all_empty) }

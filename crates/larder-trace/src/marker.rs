@@ -43,6 +43,12 @@ pub trait Objects: Copy {
     /// Whether the word may be the address of an object.
     fn find(self, word: usize, interior: Interior) -> Option<Self::Place>;
 
+    /// Whether a word that points into the middle of an object keeps it wherever that is.
+    fn counts_everywhere(self, interior: Interior) -> bool;
+
+    /// As [`Objects::find`], for a word that is known to be in the range, and of which [`Objects::counts_everywhere`] said `all`.
+    fn find_in_range(self, word: usize, all: bool) -> Option<Self::Place>;
+
     /// A place where no object is.
     fn nowhere(self) -> Self::Place;
 
@@ -51,6 +57,12 @@ pub trait Objects: Copy {
 
     /// Marks the object there, if one is allocated and not marked yet, and asks for its memory.
     fn mark(self, place: Self::Place) -> Option<Marked>;
+
+    /// Whether there is nothing to scan in an object at the place.
+    fn is_leaf(self, place: Self::Place) -> bool;
+
+    /// As [`Objects::mark`], for a leaf: the bytes that it keeps.
+    fn mark_leaf(self, place: Self::Place) -> Option<usize>;
 }
 
 /// Places that are on their way from `find` to `mark`.
@@ -62,6 +74,8 @@ const STACK_ROTATED: usize = descriptor::STACK.rotate_right(3);
 /// Entries that are scanned before what was found in them is looked at: how many words of an object are addresses is
 /// hard to foresee, how many they are in several objects less so.
 const BATCH: usize = 8;
+/// As many addresses as are worth a look at what they refer to: the beginning of a long array.
+const MANY: usize = 32;
 /// Room for the addresses of a batch.
 pub const WORDS: usize = 1024;
 /// Entries that client mark procedures can push in one call: 16 MiB of address space, touched as needed. A procedure for
@@ -131,6 +145,19 @@ impl<H: Objects> Hot<H> {
         let earlier = core::mem::replace(&mut queue[self.at % QUEUE], place);
         self.at = self.at.wrapping_add(1);
         self.mark(earlier);
+    }
+
+    /// As [`Hot::found`] for an array's words, of which most refer to leaves: they need neither the queue (their mark bytes lie close
+    /// together, or the processor fetches several at once) nor the stack. Where objects differ, the branch would be hard to foresee.
+    #[inline(always)]
+    fn found_leaf<const QUEUED: bool>(&mut self, queue: &mut [H::Place; QUEUE], place: H::Place, word: usize) {
+        if !self.heap.is_leaf(place) {
+            return self.found::<QUEUED>(queue, place, word);
+        }
+        if let Some(bytes) = self.heap.mark_leaf(place) {
+            self.tally.bytes += bytes;
+            self.tally.objects += 1;
+        }
     }
 
     #[inline(always)]
@@ -591,11 +618,24 @@ impl<'a, H: Objects> Marker<'a, H> {
                 }
                 continue;
             }
-            for i in 0..found {
-                // SAFETY: written above.
-                let word = unsafe { out.add(i).read() };
-                if let Some(place) = self.heap.find(word, interior) {
-                    hot.found::<QUEUED>(&mut self.queue, place, word);
+            let (heap, all) = (self.heap, self.heap.counts_everywhere(interior));
+            // SAFETY: as many words as were found are written above, and in the range.
+            let place = |i: usize| unsafe {
+                let word = out.add(i).read();
+                (word, heap.find_in_range(word, all))
+            };
+            let leaf = |i: usize| place(i).1.is_some_and(|place| heap.is_leaf(place));
+            if found >= MANY && leaf(found / 4) && leaf(found / 2) && leaf(found - 1) {
+                for i in 0..found {
+                    if let (word, Some(place)) = place(i) {
+                        hot.found_leaf::<QUEUED>(&mut self.queue, place, word);
+                    }
+                }
+            } else {
+                for i in 0..found {
+                    if let (word, Some(place)) = place(i) {
+                        hot.found::<QUEUED>(&mut self.queue, place, word);
+                    }
                 }
             }
             if hot.refused.is_some() {

@@ -65,6 +65,15 @@ impl Public {
         Ok(())
     }
 
+    /// Forgets what is public, in a child of fork.
+    ///
+    /// # Safety
+    /// The calling thread is the only one of the process.
+    pub(crate) unsafe fn reset_after_fork(&self) {
+        // SAFETY: the caller's promise. The watermark is used in rounds of a stopped world only, and no fork happens in one.
+        unsafe { self.deque.reset_after_fork() };
+    }
+
     pub(crate) fn is_empty(&self, form: Form) -> bool {
         match form {
             Form::Deque => self.deque.is_empty(),

@@ -31,6 +31,18 @@ pub struct Chart {
     pub series: Vec<Series>,
     /// Names below the bars; empty for lines.
     pub bars: Vec<String>,
+    /// How the vertical axis goes.
+    pub axis: Axis,
+}
+
+/// A vertical axis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Axis {
+    /// Equal distances for equal differences, from 0.
+    #[default]
+    Linear,
+    /// Equal distances for equal ratios. For lines only: parts of a bar would not add up.
+    Logarithmic,
 }
 
 /// Text as HTML.
@@ -134,6 +146,24 @@ impl Chart {
         if most > 0.0 { most } else { 1.0 }
     }
 
+    /// Where a logarithmic axis begins: a power of ten.
+    fn least(&self) -> f64 {
+        let values = self.series.iter().flat_map(|s| &s.points).map(|p| p.1).filter(|y| y.is_finite() && *y > 0.0);
+        let least = values.fold(f64::INFINITY, f64::min);
+        if least.is_finite() { 10f64.powf(least.log10().floor()) } else { 0.1 }
+    }
+
+    /// The values with a line and a number.
+    fn marks(&self, least: f64, most: f64) -> Vec<f64> {
+        let next = |mark: &f64| match self.axis {
+            Axis::Linear => mark + step(most),
+            Axis::Logarithmic => mark * 10.0,
+        };
+        let first = if self.axis == Axis::Linear { 0.0 } else { least };
+        let end = most * if self.axis == Axis::Linear { 1.05 } else { 1.2 };
+        std::iter::successors(Some(first), |mark| Some(next(mark))).take_while(|mark| *mark <= end).collect()
+    }
+
     fn svg(&self) -> String {
         let mut out = format!(
             "<figure><figcaption>{}</figcaption><svg width={WIDTH} height={} viewBox='0 0 {WIDTH} {}' font-size=11 font-family=sans-serif>\n",
@@ -142,10 +172,15 @@ impl Chart {
             HEIGHT + self.legend_height()
         );
         let most = self.most();
-        let down = |y: f64| TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - y / (most * 1.05));
-        let by = step(most);
-        let mut mark = 0.0;
-        while mark <= most * 1.05 {
+        let least = self.least();
+        let down = |y: f64| {
+            let part = match self.axis {
+                Axis::Linear => y / (most * 1.05),
+                Axis::Logarithmic => (y.max(least) / least).ln() / (most * 1.2 / least).ln(),
+            };
+            TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - part)
+        };
+        for mark in self.marks(least, most) {
             let y = down(mark);
             out += &format!(
                 "<path d='M{LEFT} {y:.1}H{}' stroke=#eee /><text x={} y={:.1} text-anchor=end>{}</text>\n",
@@ -154,7 +189,6 @@ impl Chart {
                 y + 4.0,
                 shown(mark)
             );
-            mark += by;
         }
         out += &format!(
             "<path d='M{LEFT} {TOP}V{}H{}' fill=none stroke=#333 /><text x={} y={} text-anchor=middle>{}</text>\
@@ -275,6 +309,7 @@ mod tests {
             y: "s".into(),
             series: vec![Series { name: "a".into(), points: vec![(1.0, 2.0), (64.0, f64::NAN), (2.0, 3.0)] }],
             bars: Vec::new(),
+            axis: Axis::Linear,
         });
         page.chart(&Chart {
             title: "B".into(),
@@ -285,6 +320,7 @@ mod tests {
                 Series { name: "g".into(), points: vec![(0.0, 0.5), (1.0, 0.5)] },
             ],
             bars: vec!["1".into(), "2".into()],
+            axis: Axis::Linear,
         });
         let text = page.finish();
         assert!(text.contains("<title>A &amp; B</title>") && text.contains("<h2>1 &lt; 2</h2>"));
@@ -292,6 +328,20 @@ mod tests {
         assert_eq!(text.matches("<svg").count(), 2);
         assert_eq!(text.matches("<circle").count(), 2, "a point without a value is left out");
         assert!(!text.contains("NaN"));
+    }
+
+    #[test]
+    fn a_logarithmic_axis_has_the_powers_of_ten() {
+        let points = vec![(1.0, 0.03), (2.0, 420.0), (3.0, 0.0), (4.0, f64::NAN)];
+        let series = vec![Series { name: "a".into(), points }];
+        let axis = Axis::Logarithmic;
+        let chart = Chart { title: "T".into(), x: String::new(), y: "ms".into(), series, bars: Vec::new(), axis };
+        let marks = chart.marks(chart.least(), chart.most());
+        assert_eq!(marks.iter().map(|m| shown(*m)).collect::<Vec<_>>(), ["0.010", "0.100", "1.00", "10.0", "100"]);
+        let svg = chart.svg();
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        // What is not above 0 has no place of its own: it lies on the axis.
+        assert!(svg.contains(&format!("cy={:.1}", HEIGHT - BOTTOM)), "{svg}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::html::{Chart, Series, shown};
+use super::html::{Axis, Chart, Series, shown};
 use super::labs_numbers::{self as paper, Foreign};
 use super::{Report, Size};
 use crate::exit::Failure;
@@ -116,6 +116,7 @@ fn figure_9(report: &mut Report, measured: &Value) {
         y: y.to_owned(),
         series: lines(points, "threads", &ASSOCIATIONS, value),
         bars: Vec::new(),
+        axis: Axis::Linear,
     };
     report.chart(&chart("Allocation", "million objects per processor second", &|row| {
         median(row, "objects_per_cpu_second") / 1e6
@@ -195,6 +196,7 @@ fn figure_10(report: &mut Report, measured: &Value) {
                     y: "collections per GiB of objects".to_owned(),
                     series: lines(&of, "threads", &names, |row| median(row, "collections_per_gib")),
                     bars: Vec::new(),
+                    axis: Axis::Linear,
                 });
             }
         }
@@ -290,6 +292,7 @@ fn speedups(report: &mut Report, points: &[Value], level: &str) {
                 })
                 .collect(),
             bars: Vec::new(),
+            axis: Axis::Linear,
         });
     }
 }

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use crate::doctor;
 use crate::exit::Failure;
-use crate::follow::ProcessSummary;
+use crate::follow::{ProcessSummary, Times};
 use crate::launch::{self, Output};
 use crate::library::{self, Library};
 
-/// After so long no further round begins: a default run ends within half an hour.
+/// So long after the beginning no further round begins: a default run ends within half an hour.
 pub const ENOUGH: Duration = Duration::from_secs(20 * 60);
 
 /// Where programs and libraries are.
@@ -25,6 +25,7 @@ pub struct Bench {
     stock: Option<Library>,
     /// The folder that Larder was staged in.
     stage: PathBuf,
+    begun: Instant,
 }
 
 /// One way to run one program.
@@ -40,8 +41,16 @@ pub struct Case {
     pub at: usize,
     /// On the stock library.
     pub stock: bool,
+    /// In the form that calls a software write barrier: `PROGRAM-soft`.
+    pub barrier: bool,
     /// Added to the environment.
     pub environment: Vec<(&'static str, String)>,
+}
+
+impl Case {
+    fn binary(&self) -> String {
+        format!("{}{}", self.program, if self.barrier { "-soft" } else { "" })
+    }
 }
 
 /// What one run said.
@@ -68,6 +77,7 @@ impl Measured {
     }
 
     fn json(&self) -> Value {
+        let stops = |times: &Times| json!({ "mean_ns": times.mean().0, "longest_ns": times.longest().0 });
         let heap = self.heap().map(|heap| {
             let counters: serde_json::Map<String, Value> = Counter::ALL
                 .iter()
@@ -76,12 +86,31 @@ impl Measured {
                 .collect();
             json!({
                 "cycles": heap.cycles, "marked_bytes": heap.marked.0, "marking_ns": heap.marking.0,
-                "most_live_bytes": heap.most_live.0, "counters": counters,
+                "most_live_bytes": heap.most_live.0, "concurrent": heap.concurrent, "cut_short": heap.cut_short,
+                "pages_cleaned": heap.pages_cleaned, "pages_left": heap.pages_left,
+                "first_stops": stops(&heap.first_stops), "last_stops": stops(&heap.last_stops), "counters": counters,
             })
         });
         json!({ "printed": self.printed, "heap": heap })
     }
 }
+
+/// Why a run has no figures.
+enum RunError {
+    /// The program failed.
+    Ended { status: u8, message: String },
+    /// It could not be run, or printed something else.
+    Failed(Failure),
+}
+
+impl From<Failure> for RunError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// Statuses of a program that somebody ended: SIGINT, SIGTERM.
+const INTERRUPTED: [u8; 2] = [128 + 2, 128 + 15];
 
 /// The runs of a case.
 pub struct Series {
@@ -89,6 +118,8 @@ pub struct Series {
     pub case: Case,
     /// Each round's run.
     pub runs: Vec<Measured>,
+    /// Why there are no more: a program that fails on the stock library is not tried again there.
+    pub failure: Option<String>,
 }
 
 impl Series {
@@ -102,8 +133,9 @@ impl Series {
         let case = &self.case;
         json!({
             "program": case.program, "arguments": case.arguments, "version": case.version, "at": case.at, "stock": case.stock,
+            "barrier": case.barrier,
             "environment": case.environment.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>(),
-            "runs": self.runs.iter().map(Measured::json).collect::<Vec<_>>(),
+            "runs": self.runs.iter().map(Measured::json).collect::<Vec<_>>(), "failure": self.failure,
         })
     }
 }
@@ -135,7 +167,7 @@ impl Bench {
         if stock.is_none() {
             eprintln!("larder: no libgc is installed to compare with (Debian: apt install libgc1)");
         }
-        Ok(Self { larder, stock: stock.map(|folder| Library { folder }), stage })
+        Ok(Self { larder, stock: stock.map(|folder| Library { folder }), stage, begun: Instant::now() })
     }
 
     /// Whether there is a stock library.
@@ -143,20 +175,20 @@ impl Bench {
         self.stock.is_some()
     }
 
-    /// Runs every case in each round. The sums that a program prints must agree over all cases with the same work: `work` names it.
+    /// Runs every case in each round. A failure ends it, but for one on the stock library, which is kept beside what it printed. The sums that a program prints must agree over all cases with the same work: `work` names it.
     pub fn run_all(
         &self,
         cases: Vec<Case>,
         rounds: usize,
         work: impl Fn(&Case) -> String,
     ) -> Result<Vec<Series>, Failure> {
-        let begun = Instant::now();
         let bar = ProgressBar::new((cases.len() * rounds) as u64);
         bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {eta} {msg}").expect("a valid template"));
-        let mut all: Vec<Series> = cases.into_iter().map(|case| Series { case, runs: Vec::new() }).collect();
+        let mut all: Vec<Series> =
+            cases.into_iter().map(|case| Series { case, runs: Vec::new(), failure: None }).collect();
         let mut sums: HashMap<String, (String, String)> = HashMap::new();
         for round in 0..rounds {
-            if round > 0 && begun.elapsed() > ENOUGH {
+            if round > 0 && self.begun.elapsed() > ENOUGH {
                 eprintln!("larder: {round} of {rounds} rounds: the time is up");
                 break;
             }
@@ -168,7 +200,27 @@ impl Bench {
                 }
                 bar.set_message(what.clone());
                 bar.tick();
-                let measured = self.run(case).inspect_err(|_| bar.finish_and_clear())?;
+                if series.failure.is_some() {
+                    bar.inc(1);
+                    continue;
+                }
+                let measured = match self.run(case) {
+                    Ok(measured) => measured,
+                    Err(RunError::Ended { status, message }) if case.stock && !INTERRUPTED.contains(&status) => {
+                        bar.suspend(|| eprintln!("larder: on the stock library: {message}"));
+                        series.failure = Some(message);
+                        bar.inc(1);
+                        continue;
+                    }
+                    Err(RunError::Ended { message, .. }) => {
+                        bar.finish_and_clear();
+                        return Err(Failure::tool(message));
+                    }
+                    Err(RunError::Failed(failure)) => {
+                        bar.finish_and_clear();
+                        return Err(failure);
+                    }
+                };
                 let sum = measured.printed.get("sum").cloned().unwrap_or_default();
                 let (first, wanted) = sums.entry(work(case)).or_insert_with(|| (what.clone(), sum.clone()));
                 if *wanted != sum {
@@ -185,32 +237,35 @@ impl Bench {
         Ok(all)
     }
 
-    fn run(&self, case: &Case) -> Result<Measured, Failure> {
-        let path = self.stage.join("apps").join(case.program);
+    fn run(&self, case: &Case) -> Result<Measured, RunError> {
+        let path = self.stage.join("apps").join(case.binary());
         if !path.is_file() {
-            return Err(Failure::tool(format!("{} does not exist: run `cargo xtask stage` again", path.display())));
+            let message = format!("{} does not exist: run `cargo xtask stage` again", path.display());
+            return Err(Failure::tool(message).into());
         }
         let command: Vec<OsString> =
-            std::iter::once(case.program.into()).chain(case.arguments.iter().map(OsString::from)).collect();
+            std::iter::once(case.binary().into()).chain(case.arguments.iter().map(OsString::from)).collect();
         let library = if case.stock { self.stock.as_ref().unwrap_or(&self.larder) } else { &self.larder };
         let mut text = String::new();
         let outcome = launch::run_in(&path, &command, library, &case.environment, Output::Captured(&mut text))?;
         if outcome.status != 0 {
-            return Err(Failure::tool(format!(
+            let message = format!(
                 "{} {} ({}) ended with status {}: see what it said above",
                 case.program,
                 case.arguments.join(" "),
                 case.version,
                 outcome.status
-            )));
+            );
+            return Err(RunError::Ended { status: outcome.status, message });
         }
         let printed: HashMap<String, String> = text
             .split_whitespace()
             .filter_map(|pair| pair.split_once('='))
             .map(|(k, v)| (k.into(), v.into()))
             .collect();
-        if !printed.contains_key("sum") || !printed.contains_key("time_s") {
-            return Err(Failure::tool(format!("{} printed no sum and time: {text}", case.program)));
+        let timed = ["time_s", "seconds"].iter().any(|key| printed.contains_key(*key));
+        if !printed.contains_key("sum") || !timed {
+            return Err(Failure::tool(format!("{} printed no sum and time: {text}", case.program)).into());
         }
         Ok(Measured { printed, process: outcome.processes.into_iter().next() })
     }

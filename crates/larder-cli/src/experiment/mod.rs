@@ -9,7 +9,6 @@ mod labs;
 mod labs_numbers;
 mod measure;
 mod thesis;
-mod thesis_numbers;
 
 use std::fs;
 use std::path::PathBuf;
@@ -52,6 +51,9 @@ enum Name {
     /// Endo's thesis (2001), chapter 3: parallel marking
     #[value(name = "thesis-3")]
     Thesis3,
+    /// Endo's thesis (2001), chapter 5: cycles beside the program
+    #[value(name = "thesis-5")]
+    Thesis5,
     /// Garthwaite, Dice and White (VEE'05): allocation buffers of processors
     Vee05,
     /// Kirsch, Payer and Röck: hierarchical allocation buffers
@@ -153,6 +155,7 @@ pub fn run(arguments: &ExperimentArguments) -> Result<u8, Failure> {
     let (name, report) = match arguments.name {
         Name::Thesis2 => ("thesis-2", thesis::chapter_2(&measure::Bench::new()?, size)?),
         Name::Thesis3 => ("thesis-3", thesis::chapter_3(&measure::Bench::new()?, size)?),
+        Name::Thesis5 => ("thesis-5", thesis::chapter_5(&measure::Bench::new()?, size)?),
         Name::Vee05 => ("vee05", labs::vee05(size)?),
         Name::Hab => ("hab", labs::hab(size)?),
         Name::Hotspot => ("hotspot", hotspot::hotspot(size, arguments.only.as_deref())?),

@@ -2,8 +2,10 @@
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::collector::Collector;
+use super::module::{self, Module};
 use super::{Outcome, Scratch, failed};
 
 /// How a child ends that found everything right.
@@ -103,6 +105,36 @@ fn from_any_thread(
 /// `GC_set_handle_fork(1)`: the library handles every fork.
 pub fn handled(gc: &Collector, _: &Scratch) -> Result<(), Outcome> {
     from_any_thread(gc, forked)
+}
+
+/// Threads fork while others load and unload objects: a child walks the loader's list in each of its cycles, whatever was
+/// being done to the list when it came into being.
+pub fn beside_loading(gc: &Collector, scratch: &Scratch) -> Result<(), Outcome> {
+    const LOADING: usize = 2;
+    const FORKING: usize = 2;
+    let paths: Vec<_> = (0..LOADING).map(|i| scratch.file(&format!("beside-{i}.so"))).collect();
+    for path in &paths {
+        module::write(path, 64).map_err(failed)?;
+    }
+    let forking = AtomicUsize::new(FORKING);
+    gc.crowd(
+        LOADING + FORKING,
+        |number| {
+            let seed = (number as u64 + 1) << 20;
+            let head = gc.chain(seed);
+            if let Some(path) = paths.get(number) {
+                while forking.load(Ordering::Relaxed) > 0 {
+                    drop(Module::load(path).map_err(Outcome::Failed)?);
+                }
+            } else {
+                let result = (0..4).try_for_each(|_| forked(gc, head, seed));
+                forking.fetch_sub(1, Ordering::Relaxed);
+                result?;
+            }
+            gc.check(head, seed, "what a thread's stack points to")
+        },
+        || Ok(()),
+    )
 }
 
 /// `GC_set_handle_fork(0)`: the child of a plain fork execs, as it must on libgc.

@@ -97,6 +97,8 @@ const LINES: &[Line] = &[
     line("fork-handled", forks::handled),
     Line { fork_handling: 0, ..line("fork-not-handled", forks::not_handled) },
     Line { fork_handling: -1, ..line("fork-announced", forks::announced) },
+    line("fork-beside-loading", forks::beside_loading),
+    line("fork-with-handlers", signals::handlers_around_fork),
     line("vfork", forks::vforked),
     line("posix-spawn", forks::spawned),
     line("maximum-heap", limits::maximum_heap),

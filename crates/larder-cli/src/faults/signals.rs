@@ -6,7 +6,7 @@ use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::collector::Collector;
@@ -385,5 +385,46 @@ pub fn allocation_in_handlers(gc: &Collector, _: &Scratch) -> Result<(), Outcome
         libc::setitimer(libc::ITIMER_REAL, &libc::itimerval { it_interval: none, it_value: none }, null_mut());
     }
     gc.check(head, 77, "what the interrupted thread's stack points to")?;
+    nothing_lost("what a handler's frame points to")
+}
+
+/// Handlers that allocate and collect interrupt threads that fork, at every moment of the fork.
+pub fn handlers_around_fork(gc: &Collector, _: &Scratch) -> Result<(), Outcome> {
+    extern "C" fn collecting_handler(signal: libc::c_int) {
+        allocating_handler(signal);
+        collector().collect();
+    }
+    handle(gc, libc::SIGUSR2, collecting_handler, libc::SA_RESTART);
+    const THREADS: usize = 2;
+    let handles: Vec<AtomicU64> = (0..THREADS).map(|_| AtomicU64::new(0)).collect();
+    let forking = AtomicUsize::new(THREADS);
+    let done = AtomicBool::new(false);
+    gc.crowd(
+        THREADS,
+        |number| {
+            let seed = (number as u64 + 1) << 20;
+            let head = gc.chain(seed);
+            // SAFETY: no preconditions.
+            handles[number].store(unsafe { libc::pthread_self() }, Ordering::Release);
+            let result = (0..8).try_for_each(|_| super::forks::forked(gc, head, seed));
+            forking.fetch_sub(1, Ordering::Relaxed);
+            while !done.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            result.and_then(|()| gc.check(head, seed, "what a forking thread's stack points to"))
+        },
+        || {
+            while forking.load(Ordering::Relaxed) > 0 {
+                for handle in handles.iter().map(|handle| handle.load(Ordering::Acquire)).filter(|&handle| handle != 0)
+                {
+                    // SAFETY: the thread runs until `done`.
+                    unsafe { libc::pthread_kill(handle, libc::SIGUSR2) };
+                }
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            done.store(true, Ordering::Release);
+            Ok(())
+        },
+    )?;
     nothing_lost("what a handler's frame points to")
 }

@@ -17,6 +17,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use larder_sync::parker::Event;
+use larder_sys::hint;
 
 use super::{Cycle, Worker};
 use crate::heap::Heap;
@@ -46,7 +47,10 @@ impl<H: Host> Cycle<'_, H> {
         let end = self.plan();
         self.adjust();
         self.move_all();
-        heap.old.cut(&heap.space, end);
+        let behind = heap.old.cut(end);
+        if heap.config.poison {
+            heap.space.fill(behind, crate::POISON);
+        }
         heap.young.withdraw();
         for span in heap.young.spans(FROM) {
             self.sweep_span(heap.young.extent(span));
@@ -150,12 +154,14 @@ impl<H: Host> Cycle<'_, H> {
                     adjuster.shift = heap.forwarded(object).wrapping_sub(object);
                     adjuster.adjust(object);
                 }
+                adjuster.settle_all();
             } else if piece < old_stripes + young {
                 let block = piece - old_stripes;
                 if heap.young.state(block) == FROM && heap.young.span_of(block) == block {
                     for object in space.marks_in(heap.young.extent(block)) {
                         adjuster.adjust(object);
                     }
+                    adjuster.settle_all();
                 }
             } else {
                 for object in heap.large.objects() {
@@ -163,6 +169,7 @@ impl<H: Host> Cycle<'_, H> {
                         adjuster.adjust(object.start);
                     }
                 }
+                adjuster.settle_all();
             }
         });
         // SAFETY: the world is stopped.
@@ -333,6 +340,21 @@ impl<H: Host> Adjuster<'_, H> {
         // SAFETY: a marked object, which has not moved yet.
         unsafe { heap.host.scan(heap.space.pointer(object), self) };
     }
+
+    /// Updates a slot, in which `value` was found.
+    #[inline(always)]
+    fn settle(&mut self, slot: usize, value: usize) {
+        let now = self.heap.forwarded(value & !H::TAG_MASK) | value & H::TAG_MASK;
+        // SAFETY: the slot was shown in this phase, to this collector alone, and nothing moves in it.
+        unsafe { *core::ptr::with_exposed_provenance_mut(slot) = now };
+    }
+
+    /// Updates the slots that wait.
+    fn settle_all(&mut self) {
+        while let Some([slot, value]) = self.worker.ahead.pop() {
+            self.settle(slot, value);
+        }
+    }
 }
 
 impl<H: Host> Visitor for Adjuster<'_, H> {
@@ -343,8 +365,11 @@ impl<H: Host> Visitor for Adjuster<'_, H> {
         let at = value & !H::TAG_MASK;
         let space = &self.heap.space;
         if space.is_old(at) {
-            // SAFETY: as above.
-            unsafe { *slot = self.heap.forwarded(at) | value & H::TAG_MASK };
+            // Where it goes is in its region's record, which is anywhere.
+            hint::prefetch(core::ptr::from_ref(space.region(at).0).addr());
+            if let Some([slot, value]) = self.worker.ahead.push([slot.expose_provenance(), value]) {
+                self.settle(slot, value);
+            }
         } else if space.is_young(at) && slot.addr() < space.young.start {
             self.heap.note_young_reference(self.worker, slot.addr().wrapping_add(self.shift));
         }

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use larder_policy::generations::survivor_limit;
 use larder_sync::forward::{self, Found};
 use larder_sync::worklist::Entry;
+use larder_sys::hint;
 use larder_units::Bytes;
 
 use super::roots::size_of_object;
@@ -45,6 +46,8 @@ struct Copier<'a, H: Host> {
     heap: &'a Heap<H>,
     worker: &'a mut Worker,
     shared: &'a Shared<'a>,
+    /// Nobody else copies meanwhile.
+    alone: bool,
 }
 
 impl<H: Host> Cycle<'_, H> {
@@ -80,12 +83,12 @@ impl<H: Host> Cycle<'_, H> {
         };
         // SAFETY: between phases the workers are the collecting thread's.
         let first = unsafe { (*heap.workers[0].get()).as_mut() }.expect("a heap has one collector at least");
-        let mut copier = Copier { heap, worker: first, shared: &shared };
+        let mut copier = Copier { heap, worker: first, shared: &shared, alone: true };
         for i in 0..self.own.pinned.len() {
             copier.found_in_place(self.own.pinned.as_slice()[i]);
         }
-        self.each_root(|slot| copier.visit(slot));
-        self.each_ready(|slot| copier.visit(slot));
+        self.each_root(|slot| copier.visit_soon(slot));
+        self.each_ready(|slot| copier.visit_soon(slot));
         self.trace_copies(&shared);
         self.settle_ephemerons(
             |at| heap.young_now(at),
@@ -114,6 +117,7 @@ impl<H: Host> Cycle<'_, H> {
 
         remembered.clear();
         let mut moved = 0;
+        let mut promoted = 0;
         self.each_worker(|worker| {
             heap.take_remembered(remembered, worker);
             for survivors in &mut worker.survivors {
@@ -127,8 +131,10 @@ impl<H: Host> Cycle<'_, H> {
             Counters::add(&heap.counters.promoted_bytes, tally.promoted);
             Counters::add(&heap.counters.moved_objects, tally.objects);
             moved += tally.copied + tally.promoted;
+            promoted += tally.promoted;
         });
         self.own.traced[0] = moved;
+        self.own.promoted = promoted;
         for span in heap.young.spans(KEPT) {
             self.sweep_span(heap.young.extent(span));
         }
@@ -144,7 +150,7 @@ impl<H: Host> Cycle<'_, H> {
     fn copier(&mut self, shared: &Shared<'_>, f: impl FnOnce(&mut Copier<'_, H>)) {
         // SAFETY: between phases the workers are the collecting thread's.
         let worker = unsafe { (*self.heap.workers[0].get()).as_mut() }.expect("a heap has one collector at least");
-        f(&mut Copier { heap: self.heap, worker, shared });
+        f(&mut Copier { heap: self.heap, worker, shared, alone: true });
     }
 
     /// Copies until nobody finds anything.
@@ -153,7 +159,8 @@ impl<H: Host> Cycle<'_, H> {
         heap.gang.trace(self.collectors(self.own.traced[0]), &|me, tracing| {
             // SAFETY: collector `me` alone, in a phase.
             let worker = unsafe { (*heap.workers[me].get()).as_mut() }.expect("as many workers as collectors");
-            tracing.work(&mut Copier { heap, worker, shared }, Copier::take_shared);
+            let mut copier = Copier { heap, worker, shared, alone: tracing.is_alone() };
+            tracing.work(&mut copier, Copier::take_shared);
         });
     }
 
@@ -210,6 +217,32 @@ impl<H: Host> Heap<H> {
 }
 
 impl<H: Host> Copier<'_, H> {
+    /// As [`Self::visit`], before this collector has nothing left to do.
+    #[inline(always)]
+    fn visit_soon(&mut self, slot: &AtomicUsize) {
+        let space = &self.heap.space;
+        let value = slot.load(Ordering::Relaxed);
+        let at = value & !H::TAG_MASK;
+        if !space.is_young(at) || self.heap.young.state(self.heap.young.block_of(at)) != FROM {
+            return self.visit(slot);
+        }
+        hint::prefetch(at);
+        hint::prefetch(at + 32);
+        if let Some([slot, value]) = self.worker.ahead.push([slot.as_ptr().expose_provenance(), value]) {
+            self.settle(slot, value);
+        }
+    }
+
+    /// Does what an entry of the queue stands for: a slot, and the reference that was found there.
+    #[inline(always)]
+    fn settle(&mut self, slot: usize, value: usize) {
+        // SAFETY: a root, or a slot of an object that was shown in this phase and does not move again.
+        let slot = unsafe { AtomicUsize::from_ptr(core::ptr::with_exposed_provenance_mut(slot)) };
+        let at = value & !H::TAG_MASK;
+        let now = self.evacuated(at);
+        self.refer(slot, value, now);
+    }
+
     /// Sees to it that a slot refers to where its object is now.
     #[inline(always)]
     fn visit(&mut self, slot: &AtomicUsize) {
@@ -223,7 +256,14 @@ impl<H: Host> Copier<'_, H> {
             return;
         }
         let now = self.current(at);
-        if now != at {
+        self.refer(slot, value, now);
+    }
+
+    /// Lets a slot that held `value` refer to where its object is now.
+    #[inline(always)]
+    fn refer(&mut self, slot: &AtomicUsize, value: usize, now: usize) {
+        let space = &self.heap.space;
+        if now != value & !H::TAG_MASK {
             // Relaxed: several collectors may write the same value; who reads it next is ordered after the phase.
             slot.store(now | value & H::TAG_MASK, Ordering::Relaxed);
         }
@@ -249,10 +289,17 @@ impl<H: Host> Copier<'_, H> {
                 return at;
             }
         }
+        self.evacuated(at)
+    }
+
+    /// Where an object is that must leave its block, after it was copied if nobody had done that.
+    #[inline(always)]
+    fn evacuated(&mut self, at: usize) -> usize {
+        let heap = self.heap;
         let word = heap.space.word(at + H::FORWARDING_WORD);
         match forward::look(word) {
             Found::Moved(to) => to,
-            Found::Here(seen) => self.evacuate(at, word, seen, heap.young.age(block)),
+            Found::Here(seen) => self.evacuate(at, word, seen, heap.young.age(heap.young.block_of(at))),
         }
     }
 
@@ -269,7 +316,10 @@ impl<H: Host> Copier<'_, H> {
             heap.space.copy(at + 16, to + 16, size - 16);
         }
         heap.space.word(to + H::FORWARDING_WORD).store(seen, Ordering::Relaxed);
-        let winner = forward::offer(word, seen, to);
+        if self.alone {
+            forward::leave(word, to);
+        }
+        let winner = if self.alone { to } else { forward::offer(word, seen, to) };
         if winner != to {
             self.take_back(to, promoted, age);
             return winner;
@@ -396,8 +446,7 @@ impl<H: Host> Copier<'_, H> {
         // A large object that is young is scanned whole if it is found; if not, it must not keep anything.
         if heap.space.is_old(slot) || heap.large.find_object(slot).is_some_and(|object| heap.large.is_old(object.start))
         {
-            let slot = heap.space.word(slot);
-            self.visit(slot);
+            self.visit_soon(heap.space.word(slot));
         }
     }
 
@@ -438,7 +487,7 @@ impl<H: Host> Visitor for Copier<'_, H> {
     #[inline(always)]
     fn slot(&mut self, slot: *mut usize) {
         // SAFETY: a visitor gets valid, aligned slots of an object.
-        self.visit(unsafe { AtomicUsize::from_ptr(slot) });
+        self.visit_soon(unsafe { AtomicUsize::from_ptr(slot) });
     }
 
     fn weak(&mut self, slot: *mut usize) {
@@ -466,7 +515,13 @@ impl<H: Host> Tracer for Copier<'_, H> {
 
     #[inline(always)]
     fn pop(&mut self) -> Option<Entry> {
-        self.worker.pending.pop()
+        loop {
+            if let Some(entry) = self.worker.pending.pop() {
+                return Some(entry);
+            }
+            let [slot, value] = self.worker.ahead.pop()?;
+            self.settle(slot, value);
+        }
     }
 
     fn share(&mut self, give: impl FnMut(Entry) -> bool) -> usize {

@@ -7,6 +7,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_sync::worklist::Entry;
+use larder_sys::hint;
 
 use super::roots::size_of_object;
 use super::{Cycle, Worker};
@@ -19,6 +20,8 @@ use crate::stats::Counters;
 struct Marker<'a, H: Host> {
     heap: &'a Heap<H>,
     worker: &'a mut Worker,
+    /// Nobody else marks meanwhile.
+    alone: bool,
 }
 
 impl<H: Host> Cycle<'_, H> {
@@ -33,9 +36,9 @@ impl<H: Host> Cycle<'_, H> {
         }
         // SAFETY: between phases the workers are the collecting thread's.
         let worker = unsafe { (*heap.workers[0].get()).as_mut() }.expect("a heap has one collector at least");
-        let mut marker = Marker { heap, worker };
-        self.each_root(|slot| marker.visit(slot));
-        self.each_ready(|slot| marker.visit(slot));
+        let mut marker = Marker { heap, worker, alone: true };
+        self.each_root(|slot| marker.visit_soon(slot));
+        self.each_ready(|slot| marker.visit_soon(slot));
         self.trace_marks();
         self.settle_ephemerons(
             |at| heap.marked_now(at),
@@ -67,7 +70,7 @@ impl<H: Host> Cycle<'_, H> {
     fn marker(&mut self, f: impl FnOnce(&mut Marker<'_, H>)) {
         // SAFETY: between phases the workers are the collecting thread's.
         let worker = unsafe { (*self.heap.workers[0].get()).as_mut() }.expect("a heap has one collector at least");
-        f(&mut Marker { heap: self.heap, worker });
+        f(&mut Marker { heap: self.heap, worker, alone: true });
     }
 
     fn trace_marks(&mut self) {
@@ -75,7 +78,7 @@ impl<H: Host> Cycle<'_, H> {
         heap.gang.trace(self.collectors(self.own.traced[1]), &|me, tracing| {
             // SAFETY: collector `me` alone, in a phase.
             let worker = unsafe { (*heap.workers[me].get()).as_mut() }.expect("as many workers as collectors");
-            tracing.work(&mut Marker { heap, worker }, |_| ());
+            tracing.work(&mut Marker { heap, worker, alone: tracing.is_alone() }, |_| ());
         });
     }
 }
@@ -97,13 +100,30 @@ impl<H: Host> Marker<'_, H> {
         }
     }
 
+    /// As [`Self::visit`], before this collector has nothing left to do.
+    #[inline(always)]
+    fn visit_soon(&mut self, slot: &AtomicUsize) {
+        let space = &self.heap.space;
+        let at = slot.load(Ordering::Relaxed) & !H::TAG_MASK;
+        if !space.contains(at) {
+            return;
+        }
+        // An object may begin at the end of a line.
+        hint::prefetch(at);
+        hint::prefetch(at + 32);
+        hint::prefetch(core::ptr::from_ref(space.region(at).0).addr());
+        if let Some([at, _]) = self.worker.ahead.push([at, 0]) {
+            self.found(at);
+        }
+    }
+
     #[inline(always)]
     fn found(&mut self, at: usize) {
         let space = &self.heap.space;
         if space.is_old(at) {
             if !space.is_marked(at) {
                 let size = size_of_object(self.heap, at);
-                if space.mark(at, size) {
+                if space.mark(at, size, self.alone) {
                     self.worker.tally.marked += size;
                     self.worker.pending.push([at, 0]);
                 }
@@ -124,7 +144,7 @@ impl<H: Host> Visitor for Marker<'_, H> {
     #[inline(always)]
     fn slot(&mut self, slot: *mut usize) {
         // SAFETY: a visitor gets valid, aligned slots of an object.
-        self.visit(unsafe { AtomicUsize::from_ptr(slot) });
+        self.visit_soon(unsafe { AtomicUsize::from_ptr(slot) });
     }
 
     fn weak(&mut self, slot: *mut usize) {
@@ -155,7 +175,13 @@ impl<H: Host> Tracer for Marker<'_, H> {
 
     #[inline(always)]
     fn pop(&mut self) -> Option<Entry> {
-        self.worker.pending.pop()
+        loop {
+            if let Some(entry) = self.worker.pending.pop() {
+                return Some(entry);
+            }
+            let [at, _] = self.worker.ahead.pop()?;
+            self.found(at);
+        }
     }
 
     fn share(&mut self, give: impl FnMut(Entry) -> bool) -> usize {

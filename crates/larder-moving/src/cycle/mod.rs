@@ -3,6 +3,7 @@
 //! The thread that needs memory collects, with the gang's helpers; others who need memory meanwhile wait for it. What it
 //! needs it takes before the others go on, so that it cannot starve.
 
+mod ahead;
 mod compact;
 mod copy;
 mod mark;
@@ -16,7 +17,7 @@ use core::sync::atomic::Ordering;
 
 use larder_lab::ChunkSource;
 use larder_policy::crew::{CrewFacts, markers};
-use larder_policy::generations::{OldFacts, SizeFacts, YoungFacts, full_is_due, young_limit, young_size};
+use larder_policy::generations::{OldFacts, SizeFacts, YoungFacts, full_is_due, old_ahead, young_limit, young_size};
 use larder_sys::{clock, thread as system_thread};
 use larder_units::Bytes;
 
@@ -90,6 +91,8 @@ impl<H: Host> Heap<H> {
                 range
             });
             self.safepoint.announce();
+            // SAFETY: the collection lock is held.
+            self.gang.back_soon(unsafe { (*self.own.get()).wanted.clone() });
             (guard, Outcome::Done(range))
         });
         outcome
@@ -118,14 +121,8 @@ impl<H: Host> Cycle<'_, H> {
         counters.copying_ns.fetch_add(copied.since(standing).0, Ordering::Relaxed);
 
         self.set_limit();
-        let facts = OldFacts {
-            used: Bytes(heap.old.used()),
-            live: Bytes(self.own.live),
-            limit: Bytes(heap.old.limit()),
-            young: Bytes(self.own.young_size),
-        };
         let mut provided = None;
-        let mut full = kind == Collection::Full || full_is_due(facts);
+        let mut full = kind == Collection::Full || full_is_due(self.old_facts());
         if !full {
             provided = heap.provide(want);
             full = provided.is_none();
@@ -138,6 +135,7 @@ impl<H: Host> Cycle<'_, H> {
             self.set_limit();
             provided = heap.provide(want);
         }
+        self.prepare_old(full);
         if let Some(before) = before {
             self.verify(before);
         }
@@ -171,6 +169,26 @@ impl<H: Host> Cycle<'_, H> {
         match self.heap.config.collectors {
             0 => markers(CrewFacts { usable_cpus: most, asked: None, traced: Bytes(traced) }),
             _ => most,
+        }
+    }
+
+    fn old_facts(&self) -> OldFacts {
+        OldFacts {
+            used: Bytes(self.heap.old.used()),
+            live: Bytes(self.own.live),
+            limit: Bytes(self.heap.old.limit()),
+            young: Bytes(self.own.young_size),
+        }
+    }
+
+    /// Sees to memory behind the end of the old generation: what is wanted is noted for after the pause, what is not wanted is
+    /// given back.
+    fn prepare_old(&mut self, full: bool) {
+        let old = &self.heap.old;
+        let ahead = old_ahead(self.old_facts(), Bytes(self.own.promoted), full).0;
+        self.own.wanted = if full { 0..0 } else { old.wanted(ahead) };
+        if full {
+            old.keep(&self.heap.space, ahead);
         }
     }
 

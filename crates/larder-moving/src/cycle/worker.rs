@@ -5,6 +5,7 @@ use core::ops::Range;
 use larder_sync::worklist::Entry;
 use larder_sys::memory::ReserveError;
 
+use super::ahead::Ahead;
 use crate::config::OLDEST;
 use crate::list::List;
 
@@ -73,6 +74,8 @@ pub(crate) struct Tally {
 /// A collector's own.
 pub(crate) struct Worker {
     pub pending: Pending,
+    /// Slots that wait for their referents. Empty between phases.
+    pub ahead: Ahead,
     /// For each age, what is left of the survivor block that it fills.
     pub survivors: [Range<usize>; OLDEST as usize + 1],
     /// What is left of its buffer in the old generation; kept from one young collection to the next.
@@ -91,6 +94,7 @@ impl Worker {
     pub fn new(objects: usize, slots: usize) -> Result<Self, ReserveError> {
         Ok(Self {
             pending: Pending { entries: List::with_capacity(objects)?, bottom: 0 },
+            ahead: Ahead::new(),
             survivors: [const { 0..0 }; OLDEST as usize + 1],
             old: 0..0,
             weak: List::with_capacity(slots)?,

@@ -6,6 +6,7 @@ use super::one_shot::compare_store_pair_locked;
 use super::{Core, LOCKED, Ticket};
 use crate::locked::{self, Held};
 use crate::sequence::Header;
+use crate::sequence::inlined::{self, Hold, NotStored};
 use crate::sequence::transaction::{self as commit, MISMATCH, PairRequest};
 
 impl Core {
@@ -20,6 +21,33 @@ impl Core {
             }
         }
         self.begin_slow()
+    }
+
+    /// As [`Core::begin`], with the sequence inlined: for code that commits by what it gets.
+    #[inline(always)]
+    pub fn begin_inlined(&self) -> Hold {
+        if self.has_sequences() {
+            // SAFETY: the frame is set up and has indices.
+            let hold = unsafe { inlined::begin(&self.frame) };
+            if hold.token != 0 {
+                return hold;
+            }
+        }
+        self.hold_slow()
+    }
+
+    #[cold]
+    fn hold_slow(&self) -> Hold {
+        let ticket = self.begin_slow();
+        let frame = &self.frame;
+        let (rseq_cs, index_word) = (frame.rseq_cs.load(Ordering::Relaxed), frame.index.load(Ordering::Relaxed));
+        Hold {
+            token: ticket.token,
+            index: ticket.index.into(),
+            content: self.content(ticket.index as usize),
+            rseq_cs: if ticket.locked == 0 { rseq_cs } else { Hold::LOCKED },
+            index_word,
+        }
     }
 
     #[cold]
@@ -183,5 +211,72 @@ impl Core {
         }
         // SAFETY: as above; the lock is held.
         self.commit_slow(ticket, || unsafe { compare_store_pair_locked(at, old, new) })
+    }
+
+    // The same with inlined sequences. A hold that was begun by a sequence is committed by sequences only.
+
+    /// As [`Core::store_32`].
+    ///
+    /// # Safety
+    /// As there; the hold is from [`Core::begin_inlined`] of this domain.
+    #[inline(always)]
+    pub unsafe fn store_32_inlined(&self, hold: Hold, at: *mut u32, value: u32) -> bool {
+        if hold.is_locked() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.store_32(Ticket::of(hold), at, value) == 0 };
+        }
+        // SAFETY: the caller's promise; a sequence has begun it, so there are sequences.
+        unsafe { inlined::commit_store_32(hold, at, value) }
+    }
+
+    /// As [`Core::store_64`].
+    ///
+    /// # Safety
+    /// As for [`Core::store_32_inlined`].
+    #[inline(always)]
+    pub unsafe fn store_64_inlined(&self, hold: Hold, at: *mut u64, value: u64) -> bool {
+        if hold.is_locked() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.store_64(Ticket::of(hold), at, value) == 0 };
+        }
+        // SAFETY: as in `store_32_inlined`.
+        unsafe { inlined::commit_store_64(hold, at, value) }
+    }
+
+    /// As [`Core::compare_32`].
+    ///
+    /// # Safety
+    /// As for [`Core::store_32_inlined`].
+    #[inline(always)]
+    pub unsafe fn compare_32_inlined(&self, hold: Hold, at: *mut u32, old: u32, new: u32) -> Result<(), NotStored> {
+        if hold.is_locked() {
+            // SAFETY: the caller's promise.
+            return stored(unsafe { self.compare_32(Ticket::of(hold), at, old, new) });
+        }
+        // SAFETY: as in `store_32_inlined`.
+        unsafe { inlined::commit_compare_32(hold, at, old, new) }
+    }
+
+    /// As [`Core::compare_64`].
+    ///
+    /// # Safety
+    /// As for [`Core::store_32_inlined`].
+    #[inline(always)]
+    pub unsafe fn compare_64_inlined(&self, hold: Hold, at: *mut u64, old: u64, new: u64) -> Result<(), NotStored> {
+        if hold.is_locked() {
+            // SAFETY: the caller's promise.
+            return stored(unsafe { self.compare_64(Ticket::of(hold), at, old, new) });
+        }
+        // SAFETY: as in `store_32_inlined`.
+        unsafe { inlined::commit_compare_64(hold, at, old, new) }
+    }
+}
+
+/// What a commit's status says.
+fn stored(status: u32) -> Result<(), NotStored> {
+    match status {
+        0 => Ok(()),
+        MISMATCH => Err(NotStored::Mismatch),
+        _ => Err(NotStored::Interfered),
     }
 }

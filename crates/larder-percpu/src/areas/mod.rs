@@ -17,6 +17,7 @@ use larder_units::Bytes;
 
 use crate::locked::{self, Busy, Held};
 use crate::sequence::frame::HEADER;
+use crate::sequence::inlined::Hold;
 use crate::sequence::{Frame, Header};
 
 mod commit;
@@ -85,6 +86,12 @@ impl Ticket {
     /// Puts a ticket together again from its [`parts`](Ticket::parts).
     pub const fn from_parts(token: u64, packed: u32) -> Self {
         Self { token, index: packed & !LOCKED, locked: packed & LOCKED }
+    }
+
+    /// The ticket of a transaction that was begun by the inlined sequence.
+    #[inline(always)]
+    pub fn of(hold: Hold) -> Self {
+        Self { token: hold.token, index: hold.index as u32, locked: if hold.is_locked() { LOCKED } else { 0 } }
     }
 
     /// The token, and the rest in one word.

@@ -32,7 +32,7 @@ impl Core {
     #[inline(always)]
     pub unsafe fn add_inlined(&self, offset: usize, value: u64) {
         // SAFETY: as in `add`.
-        if !(self.has_sequences() && unsafe { inlined::add(&self.frame, HEADER + offset, value) } == 0) {
+        if !(self.has_sequences() && unsafe { inlined::add(&self.frame, HEADER + offset, value) }) {
             // SAFETY: as in `add`.
             unsafe { self.add_slow(offset, value) }
         }
@@ -68,7 +68,7 @@ impl Core {
     #[inline(always)]
     pub unsafe fn list_push_inlined(&self, offset: usize, first: usize, last: usize) {
         // SAFETY: as in `list_push`.
-        if !(self.has_sequences() && unsafe { inlined::list_push(&self.frame, HEADER + offset, first, last) } == 0) {
+        if !(self.has_sequences() && unsafe { inlined::list_push(&self.frame, HEADER + offset, first, last) }) {
             // SAFETY: the caller's promise.
             unsafe { self.list_push_again(offset, first, last) }
         }

@@ -1,36 +1,37 @@
-//! The three sequences that are used most, once more for inlining: the same text without call and return.
+//! The sequences that are used most, once more for inlining: the same steps without call and return.
 //!
-//! They are what [`Counter`](crate::structures::Counter) and [`FreeList`](crate::structures::FreeList) run; elsewhere a call
-//! costs less than the code that it saves. Their restarts are counted with those of the functions.
+//! They are what [`Counter`](crate::structures::Counter), [`FreeList`](crate::structures::FreeList) and
+//! [`Transaction`](crate::Transaction) run. Their restarts are counted with those of the functions.
+//!
+//! A call costs more than its two instructions: what the caller has in registers goes to the registers of arguments, results
+//! come back in two, and a status is made to be tested. Here the compiler chooses the registers, a refusal is a jump to the
+//! caller's slow path, and a commit gets from its begin what does not change meanwhile.
 
 use core::arch::asm;
+use core::sync::atomic::Ordering;
 
-use super::frame::Frame;
+use super::frame::{Frame, HEADER};
 use super::table::{Id, RESTARTS};
 
-/// What follows the commit and what surrounds the sequence; `refused` sets the result.
+/// A sequence: arms by way of `{arm}`, the offset of `rseq_cs`, with `{t}`, which its range may use.
+///
+/// `aside` is text that is not on the fast path; label 6 may be there.
 macro_rules! inlined {
-    ($id:ident; [$($range:expr,)*]; done $done:literal; refused $refused:literal; $($operand:tt)*) => {
+    ($id:ident; [$($range:expr,)*]; aside [$($aside:expr,)*]; $($operand:tt)*) => {
         asm!(
             "2:",
-            "lea rax, [rip + 77f]",
-            "mov r10, qword ptr [rdi]",
-            "mov qword ptr fs:[r10], rax",
+            "lea {t}, [rip + 77f]",
+            "mov qword ptr fs:[{arm}], {t}",
             "3:",
             $($range,)*
             "4:",
-            $done,
-            "8:",
             ".pushsection __rseq_failure, \"ax\"",
             ".byte 0x0f, 0xb9, 0x3d",
             ".long 0x53053053",
             "5:",
             "lock inc qword ptr [rip + {restarts} + 8 * {id}]",
             "jmp 2b",
-            "6:",
-            $refused,
-            "9:",
-            "jmp 8b",
+            $($aside,)*
             ".popsection",
             ".pushsection __rseq_cs, \"aw\"",
             ".balign 32",
@@ -43,34 +44,59 @@ macro_rules! inlined {
             ".popsection",
             restarts = sym RESTARTS,
             id = const Id::$id as usize,
-            out("r10") _,
             options(nostack),
             $($operand)*
         )
     };
 }
 
-/// As [`word::add`](super::word::add).
+/// As `registered` in the shared text.
+macro_rules! registered_or {
+    ($refused:literal) => {
+        concat!("cmp dword ptr fs:[{arm} - 4], 0x7fffffff\nja ", $refused)
+    };
+}
+
+/// As `area` in the shared text: `{t}` is the area's address.
+macro_rules! area_or {
+    ($refused:literal) => {
+        concat!(
+            registered_or!($refused),
+            "\nmov {t:e}, dword ptr fs:[{at}]\n",
+            "cmp {t:e}, dword ptr [{frame} + 32]\n",
+            "jae ",
+            $refused,
+            "\nimul {t}, qword ptr [{frame} + 24]\n",
+            "add {t}, qword ptr [{frame} + 16]\n",
+            "cmp qword ptr [{t} + 8], 0\n",
+            "jne ",
+            $refused
+        )
+    };
+}
+
+/// As [`word::add`](super::word::add); false where it was refused.
 ///
 /// # Safety
 /// As there.
 #[inline(always)]
-pub unsafe fn add(frame: &Frame, offset: usize, value: u64) -> u32 {
-    let status: u32;
+pub unsafe fn add(frame: &Frame, offset: usize, value: u64) -> bool {
     // SAFETY: the sequence writes `rseq_cs` of this thread's own area and the word that the caller vouches for.
     unsafe {
         inlined!(
             add;
-            [area!(), "add qword ptr [r10 + rsi], rdx",];
-            done "xor eax, eax";
-            refused "mov eax, 1";
-            in("rdi") frame,
-            in("rsi") offset,
-            in("rdx") value,
-            out("eax") status,
+            [area_or!("{refused}"), "add qword ptr [{t} + {offset}], {value}",];
+            aside [];
+            t = out(reg) _,
+            arm = in(reg) frame.rseq_cs.load(Ordering::Relaxed),
+            at = in(reg) frame.index.load(Ordering::Relaxed),
+            frame = in(reg) frame,
+            offset = in(reg) offset,
+            value = in(reg) value,
+            refused = label { return false },
         );
     }
-    status
+    true
 }
 
 /// As [`list::list_pop`](super::list::list_pop).
@@ -85,49 +111,243 @@ pub unsafe fn list_pop(frame: &Frame, offset: usize) -> usize {
         inlined!(
             list_pop;
             [
-                area!(),
-                "mov rax, qword ptr [r10 + rsi]",
-                "test rax, rax",
-                "jz 9f",
-                "mov rcx, qword ptr [rax]",
-                "mov qword ptr [r10 + rsi], rcx",
+                area_or!("6f"),
+                "mov {node}, qword ptr [{t} + {offset}]",
+                "test {node}, {node}",
+                "jz 4f",
+                "mov {next}, qword ptr [{node}]",
+                "mov qword ptr [{t} + {offset}], {next}",
             ];
-            done "";
-            refused "mov rax, -1";
-            in("rdi") frame,
-            in("rsi") offset,
-            out("rcx") _,
-            out("rax") node,
+            aside ["6:", "mov {node}, -1", "jmp 4b",];
+            t = out(reg) _,
+            next = out(reg) _,
+            node = out(reg) node,
+            arm = in(reg) frame.rseq_cs.load(Ordering::Relaxed),
+            at = in(reg) frame.index.load(Ordering::Relaxed),
+            frame = in(reg) frame,
+            offset = in(reg) offset,
         );
     }
     node
 }
 
-/// As [`list::list_push`](super::list::list_push).
+/// As [`list::list_push`](super::list::list_push); false where it was refused.
 ///
 /// # Safety
 /// As there.
 #[inline(always)]
-pub unsafe fn list_push(frame: &Frame, offset: usize, first: usize, last: usize) -> u32 {
-    let status: u32;
+pub unsafe fn list_push(frame: &Frame, offset: usize, first: usize, last: usize) -> bool {
     // SAFETY: as in `add`; the chain is the caller's.
     unsafe {
         inlined!(
             list_push;
             [
-                area!(),
-                "mov rax, qword ptr [r10 + rsi]",
-                "mov qword ptr [rcx], rax",
-                "mov qword ptr [r10 + rsi], rdx",
+                area_or!("{refused}"),
+                "mov {next}, qword ptr [{t} + {offset}]",
+                "mov qword ptr [{last}], {next}",
+                "mov qword ptr [{t} + {offset}], {first}",
             ];
-            done "xor eax, eax";
-            refused "mov eax, 1";
-            in("rdi") frame,
-            in("rsi") offset,
-            in("rdx") first,
-            in("rcx") last,
-            out("eax") status,
+            aside [];
+            t = out(reg) _,
+            next = out(reg) _,
+            arm = in(reg) frame.rseq_cs.load(Ordering::Relaxed),
+            at = in(reg) frame.index.load(Ordering::Relaxed),
+            frame = in(reg) frame,
+            offset = in(reg) offset,
+            first = in(reg) first,
+            last = in(reg) last,
+            refused = label { return false },
         );
     }
-    status
+    true
+}
+
+/// What [`begin`] found, and what its commits need not find again.
+#[derive(Clone, Copy, Debug)]
+pub struct Hold {
+    /// The transaction's token; 0 holds nowhere.
+    pub token: u64,
+    /// The index that it began on.
+    pub index: u64,
+    /// The content of that index's area.
+    pub content: *mut u8,
+    /// Offset of `rseq_cs` from the thread pointer; [`Hold::LOCKED`] where the transaction was begun under a lock.
+    pub rseq_cs: isize,
+    /// Offset of the index word from the thread pointer.
+    pub index_word: isize,
+}
+
+impl Hold {
+    /// What no offset of `rseq_cs` is: the thread control block begins there.
+    pub const LOCKED: isize = 0;
+
+    /// Whether it was begun under a lock. Then no sequence may commit it: where there are none, arming one would hit the
+    /// thread control block.
+    #[inline(always)]
+    pub fn is_locked(self) -> bool {
+        self.rseq_cs == Self::LOCKED
+    }
+}
+
+/// As [`transaction::begin`](super::transaction::begin); the token is 0 where it was refused.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn begin(frame: &Frame) -> Hold {
+    let (token, index, area): (u64, u64, *mut u8);
+    let (rseq_cs, index_word) = (frame.rseq_cs.load(Ordering::Relaxed), frame.index.load(Ordering::Relaxed));
+    // SAFETY: the sequence writes `rseq_cs` of this thread's own area, and the token of its index.
+    unsafe {
+        inlined!(
+            begin;
+            [
+                registered_or!("6f"),
+                "mov {index:e}, dword ptr fs:[{at}]",
+                "cmp {index:e}, dword ptr [{frame} + 32]",
+                "jae 6f",
+                "mov {t}, qword ptr [{frame} + 24]",
+                "imul {t}, {index}",
+                "add {t}, qword ptr [{frame} + 16]",
+                "cmp qword ptr [{t} + 8], 0",
+                "jne 6f",
+                "mov {token}, qword ptr [{t}]",
+                "inc {token}",
+                "mov qword ptr [{t}], {token}",
+            ];
+            aside ["6:", "xor {token:e}, {token:e}", "jmp 4b",];
+            t = out(reg) area,
+            index = out(reg) index,
+            token = out(reg) token,
+            arm = in(reg) rseq_cs,
+            at = in(reg) index_word,
+            frame = in(reg) frame,
+        );
+    }
+    Hold { token, index, content: area.wrapping_add(HEADER), rseq_cs, index_word }
+}
+
+/// As `holds` in the shared text, with the area known.
+macro_rules! holds_or {
+    ($refused:literal) => {
+        concat!(
+            registered_or!($refused),
+            "\ncmp dword ptr fs:[{at}], {index:e}\n",
+            "jne ",
+            $refused,
+            "\ncmp qword ptr [{area} + 8], 0\n",
+            "jne ",
+            $refused,
+            "\ncmp qword ptr [{area}], {token}\n",
+            "jne ",
+            $refused
+        )
+    };
+}
+
+/// A commit: `store` is what it stores, after `compare`.
+macro_rules! commit {
+    ($id:ident, $hold:ident; [$($compare:expr,)*] $store:literal; $($operand:tt)*) => {
+        inlined!(
+            $id;
+            [holds_or!("{refused}"), $($compare,)* $store,];
+            aside [];
+            t = out(reg) _,
+            arm = in(reg) $hold.rseq_cs,
+            at = in(reg) $hold.index_word,
+            index = in(reg) $hold.index,
+            area = in(reg) $hold.content.wrapping_sub(HEADER),
+            token = in(reg) $hold.token,
+            $($operand)*
+        )
+    };
+}
+
+/// How a commit ended that stored nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotStored {
+    /// The transaction does not hold any more.
+    Interfered,
+    /// The word that a compare form looked at was another one.
+    Mismatch,
+}
+
+/// As [`transaction::commit_store_32`](super::transaction::commit_store_32); false where there was interference.
+///
+/// # Safety
+/// As there; the hold is from [`begin`], and not locked.
+#[inline(always)]
+pub unsafe fn commit_store_32(hold: Hold, address: *mut u32, value: u32) -> bool {
+    // SAFETY: the sequence writes `rseq_cs` of this thread's own area, and what the caller vouches for.
+    unsafe {
+        commit!(
+            commit_store_32, hold; [] "mov dword ptr [{address}], {value:e}";
+            address = in(reg) address,
+            value = in(reg) value,
+            refused = label { return false },
+        );
+    }
+    true
+}
+
+/// As [`transaction::commit_store_64`](super::transaction::commit_store_64); false where there was interference.
+///
+/// # Safety
+/// As for [`commit_store_32`].
+#[inline(always)]
+pub unsafe fn commit_store_64(hold: Hold, address: *mut u64, value: u64) -> bool {
+    // SAFETY: as in `commit_store_32`.
+    unsafe {
+        commit!(
+            commit_store_64, hold; [] "mov qword ptr [{address}], {value}";
+            address = in(reg) address,
+            value = in(reg) value,
+            refused = label { return false },
+        );
+    }
+    true
+}
+
+/// As [`transaction::commit_compare_32`](super::transaction::commit_compare_32).
+///
+/// # Safety
+/// As for [`commit_store_32`].
+#[inline(always)]
+pub unsafe fn commit_compare_32(hold: Hold, address: *mut u32, old: u32, new: u32) -> Result<(), NotStored> {
+    // SAFETY: as in `commit_store_32`.
+    unsafe {
+        commit!(
+            commit_compare_32, hold;
+            ["cmp dword ptr [{address}], {old:e}", "jne {mismatch}",]
+            "mov dword ptr [{address}], {new:e}";
+            address = in(reg) address,
+            old = in(reg) old,
+            new = in(reg) new,
+            refused = label { return Err(NotStored::Interfered) },
+            mismatch = label { return Err(NotStored::Mismatch) },
+        );
+    }
+    Ok(())
+}
+
+/// As [`transaction::commit_compare_64`](super::transaction::commit_compare_64).
+///
+/// # Safety
+/// As for [`commit_store_32`].
+#[inline(always)]
+pub unsafe fn commit_compare_64(hold: Hold, address: *mut u64, old: u64, new: u64) -> Result<(), NotStored> {
+    // SAFETY: as in `commit_store_32`.
+    unsafe {
+        commit!(
+            commit_compare_64, hold;
+            ["cmp qword ptr [{address}], {old}", "jne {mismatch}",]
+            "mov qword ptr [{address}], {new}";
+            address = in(reg) address,
+            old = in(reg) old,
+            new = in(reg) new,
+            refused = label { return Err(NotStored::Interfered) },
+            mismatch = label { return Err(NotStored::Mismatch) },
+        );
+    }
+    Ok(())
 }

@@ -12,12 +12,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
+use std::sync::atomic::Ordering::Relaxed;
 
 use iced_x86::{
     ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, MemorySize, Mnemonic, OpKind, Register,
 };
+use larder_percpu::sequence::frame::HEADER;
+use larder_percpu::sequence::inlined::{self, Hold, NotStored};
 use larder_percpu::sequence::table::SEQUENCES;
-use larder_percpu::sequence::{Descriptor, Frame, inlined};
+use larder_percpu::sequence::transaction::{Begun, INTERFERED, MISMATCH};
+use larder_percpu::sequence::{Descriptor, Frame};
 
 /// Where the simulated memory begins; below are no addresses, above is what the program itself refers to.
 pub const MEMORY: u64 = 0x10_0000;
@@ -44,12 +48,22 @@ pub struct Code {
     pub ranges: HashMap<u64, (u64, u64, u64)>,
     /// The functions by name.
     pub entries: HashMap<&'static str, u64>,
+    /// Whether registers have the places that the functions give them. In the copies the compiler chooses.
+    fixed: bool,
+    /// By the descriptor's address, registers that are written before they are read when the sequence starts over.
+    scratch: HashMap<u64, Vec<usize>>,
 }
 
 impl Code {
     /// All sequences of the table.
     pub fn shipped() -> Self {
-        let mut code = Self { lines: HashMap::new(), ranges: HashMap::new(), entries: HashMap::new() };
+        let mut code = Self {
+            lines: HashMap::new(),
+            ranges: HashMap::new(),
+            entries: HashMap::new(),
+            fixed: true,
+            scratch: HashMap::new(),
+        };
         for entry in SEQUENCES {
             let start = (entry.function)() as u64;
             code.entries.insert(entry.name, start);
@@ -59,18 +73,49 @@ impl Code {
     }
 
     /// As [`Code::shipped`], with the copies for inlining in the place of the sequences that they are copies of.
+    // SAFETY, of all blocks: the machine decodes these functions; nobody calls them.
+    #[allow(clippy::undocumented_unsafe_blocks)]
     pub fn inlined() -> Self {
         unsafe extern "C" fn add(frame: &Frame, offset: usize, value: u64) -> u32 {
-            // SAFETY: the machine decodes these functions; nobody calls them.
-            unsafe { inlined::add(frame, offset, value) }
+            u32::from(!unsafe { inlined::add(frame, offset, value) })
         }
         unsafe extern "C" fn list_pop(frame: &Frame, offset: usize) -> usize {
-            // SAFETY: as above.
             unsafe { inlined::list_pop(frame, offset) }
         }
         unsafe extern "C" fn list_push(frame: &Frame, offset: usize, first: usize, last: usize) -> u32 {
-            // SAFETY: as above.
-            unsafe { inlined::list_push(frame, offset, first, last) }
+            u32::from(!unsafe { inlined::list_push(frame, offset, first, last) })
+        }
+        unsafe extern "C" fn begin(frame: &Frame) -> Begun {
+            let hold = unsafe { inlined::begin(frame) };
+            Begun { token: hold.token, index: hold.index }
+        }
+        /// What a commit would have from its begin.
+        #[inline(always)]
+        fn hold(frame: &Frame, index: u64, token: u64) -> Hold {
+            let offset = (index as usize).wrapping_mul(frame.stride.load(Relaxed));
+            let area = frame.base.load(Relaxed).wrapping_add(offset);
+            let (rseq_cs, index_word) = (frame.rseq_cs.load(Relaxed), frame.index.load(Relaxed));
+            Hold { token, index, content: area.wrapping_add(HEADER), rseq_cs, index_word }
+        }
+        #[inline(always)]
+        fn status(stored: Result<(), NotStored>) -> u32 {
+            match stored {
+                Ok(()) => 0,
+                Err(NotStored::Interfered) => INTERFERED,
+                Err(NotStored::Mismatch) => MISMATCH,
+            }
+        }
+        unsafe extern "C" fn commit_store_32(f: &Frame, index: u64, token: u64, at: *mut u32, value: u32) -> u32 {
+            u32::from(!unsafe { inlined::commit_store_32(hold(f, index, token), at, value) })
+        }
+        unsafe extern "C" fn commit_store_64(f: &Frame, index: u64, token: u64, at: *mut u64, value: u64) -> u32 {
+            u32::from(!unsafe { inlined::commit_store_64(hold(f, index, token), at, value) })
+        }
+        unsafe extern "C" fn compare_32(f: &Frame, index: u64, token: u64, at: *mut u32, old: u32, new: u32) -> u32 {
+            status(unsafe { inlined::commit_compare_32(hold(f, index, token), at, old, new) })
+        }
+        unsafe extern "C" fn compare_64(f: &Frame, index: u64, token: u64, at: *mut u64, old: u64, new: u64) -> u32 {
+            status(unsafe { inlined::commit_compare_64(hold(f, index, token), at, old, new) })
         }
         let mut code = Self::shipped();
         let before = code.ranges.len();
@@ -78,7 +123,13 @@ impl Code {
             ("add", add as *const () as u64),
             ("list_pop", list_pop as *const () as u64),
             ("list_push", list_push as *const () as u64),
+            ("begin", begin as *const () as u64),
+            ("commit_store_32", commit_store_32 as *const () as u64),
+            ("commit_store_64", commit_store_64 as *const () as u64),
+            ("commit_compare_32", compare_32 as *const () as u64),
+            ("commit_compare_64", compare_64 as *const () as u64),
         ];
+        code.fixed = false;
         for (name, start) in copies {
             assert_ne!(code.entries.insert(name, start), Some(start));
             code.read(start);
@@ -98,6 +149,9 @@ impl Code {
                 // SAFETY: a sequence names its descriptor, a constant of the program.
                 let d = unsafe { &*std::ptr::with_exposed_provenance::<Descriptor>(at as usize) };
                 self.ranges.insert(at, (d.start as u64, d.length as u64, d.abort as u64));
+                let (rax, r10) = (0, 10);
+                let scratch = if self.fixed { vec![rax, r10] } else { vec![register(i.op0_register())] };
+                self.scratch.insert(at, scratch);
                 self.read(d.abort as u64);
             }
             match i.flow_control() {
@@ -113,11 +167,27 @@ impl Code {
         }
     }
 
+    /// Which register has the frame's address in a range, or outside of all.
+    fn frame_register(&self, range: Option<u64>) -> Option<Register> {
+        let Some(at) = range.filter(|_| !self.fixed) else { return Some(Register::RDI) };
+        let (start, length, _) = self.ranges[&at];
+        let mut ip = start;
+        while ip < start + length {
+            let i = decode(ip);
+            // The bound of the index; nothing else lies that far behind its base in the scripts' memory.
+            if i.mnemonic() == Mnemonic::Cmp && i.memory_displacement64() == 32 && i.memory_segment() != Register::FS {
+                return Some(i.memory_base());
+            }
+            ip = i.next_ip();
+        }
+        None
+    }
+
     /// The descriptor's address of a sequence.
     pub fn range_of(&self, name: &str) -> u64 {
         let start = self.entries[name];
-        let near = |range: &&(u64, u64, u64)| range.0 > start && range.0 - start < 40;
-        *self.ranges.iter().find(|(_, range)| near(range)).expect("a sequence has a descriptor").0
+        let behind = self.ranges.iter().filter(|(_, range)| range.0 > start);
+        *behind.min_by_key(|(_, range)| range.0).expect("a sequence has a descriptor").0
     }
 
     /// The addresses of a sequence's range, in order, and of the first instruction behind it.
@@ -426,7 +496,7 @@ impl Explorer<'_> {
         {
             thread.now.rip = abort;
             // What the abort handler finds in these means nothing.
-            (thread.now.regs[0], thread.now.regs[10]) = (0, 0);
+            self.code.scratch[&thread.rseq_cs].iter().for_each(|&r| thread.now.regs[r] = 0);
             self.explored.aborts += 1;
         }
         thread.rseq_cs = 0;
@@ -519,7 +589,7 @@ impl Explorer<'_> {
         // The frame, and whether the thread is registered.
         let reads_frame = match i.memory_segment() {
             Register::FS => i.memory_displacement64() == (-4i64) as u64,
-            _ => i.memory_base() == Register::RDI,
+            _ => Some(i.memory_base()) == self.code.frame_register(range(ip)),
         };
         i.mnemonic() != Mnemonic::Ret && (!has_memory || i.mnemonic() == Mnemonic::Lea || reads_frame)
     }
@@ -697,6 +767,8 @@ fn execute(i: &Instruction, thread: &mut Thread, memory: &mut [u64]) -> Result<(
                 (thread.now.regs[0], thread.now.regs[2]) = (seen[0], seen[1]);
             }
         }
+        // A copy's function saves a register for its caller; here, nobody has anything in it.
+        Mnemonic::Push | Mnemonic::Pop => {}
         Mnemonic::Ret => thread.now.rip = 0,
         _ => match i.flow_control() {
             FlowControl::ConditionalBranch => {

@@ -241,6 +241,13 @@ impl Termination {
         }
     }
 
+    /// Ends the round although work is left: markers that are idle, or sleep, leave it. Those that are busy are told in another way.
+    ///
+    /// Who comes into the round later finds it over. [`begin`](Self::begin) starts the next one as always.
+    pub fn interrupt(&self) {
+        self.finish();
+    }
+
     /// Ends the round and wakes everybody. Several detectors may come here; once is as good as twice.
     #[cold]
     fn finish(&self) {

@@ -65,6 +65,17 @@ impl Deque {
         unsafe { self.ring.attach(slots, capacity) };
     }
 
+    /// Empties the deque in a child of fork, in whatever state its owner and its thieves have left it: an owner in the middle of
+    /// `pop` has moved `bottom`, and will not move it back.
+    ///
+    /// # Safety
+    /// The calling thread is the only one of the process.
+    #[cfg(not(loom))]
+    pub unsafe fn reset_after_fork(&self) {
+        // ORDER deque.owner: Relaxed, both; this thread is the only one.
+        self.bottom.store(self.top.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
     /// Adds an entry at the bottom, or returns it when the deque is full.
     ///
     /// # Safety
@@ -262,6 +273,24 @@ mod tests {
             assert_eq!(deque.pop(), Some([2, !2]));
             assert_eq!(deque.pop(), None);
             assert!(deque.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_fork_in_the_middle_of_pop_loses_no_later_entry() {
+        let deque = Deque::new();
+        let mut slots = [[0; 2]; 4];
+        // SAFETY: the slots outlive the deque's use, and this thread is the only one.
+        unsafe {
+            deque.attach(slots.as_mut_ptr(), slots.len());
+            deque.push([1, 1]).unwrap();
+            assert_eq!(deque.steal(), Steal::Taken([1, 1]));
+            // What `pop` has stored when it finds that a thief was quicker.
+            // ORDER deque.owner: Relaxed; this thread is the only one.
+            deque.bottom.store(deque.top.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+            deque.reset_after_fork();
+            deque.push([2, 2]).unwrap();
+            assert_eq!((deque.len(), deque.steal()), (1, Steal::Taken([2, 2])));
         }
     }
 

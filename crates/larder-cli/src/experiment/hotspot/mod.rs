@@ -14,7 +14,7 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::html::{Chart, Series, shown};
+use super::html::{Axis, Chart, Series, shown};
 use super::measure::{ENOUGH, median};
 use super::{Report, Size};
 use crate::exit::Failure;
@@ -272,6 +272,7 @@ fn section(report: &mut Report, program: &str, all: &[&Compared]) {
             y: unit.to_owned(),
             series: Contender::ALL.map(line).into(),
             bars: Vec::new(),
+            axis: Axis::Linear,
         });
     }
 }

@@ -61,3 +61,63 @@ pub const SHARES: [(&str, &str, f64, f64); 5] = [
 pub const SPEED_UP: &str = "The thesis: Opt reaches 26 to 32-fold in BH and CKY and 19-fold in Cube on 60 processors of the Enterprise 10000; on 64 of the \
     Origin 2000 20-fold in CKY, 13-fold in BH-pt, 7-fold in BH-st. Simple does not speed up in any program. No-Opt reaches its peak at 32 processors (CKY) or 8 (BH-st), \
     and on the Origin 2000 Opt is 2 to 3 times as fast. Without NSB BH-pt gets at most 14-fold; without BMB BH-st 4-fold instead of 7.";
+
+/// Threads of tables 5.1 and 5.2; on the Origin 2000 the last number is 64.
+pub const THREADS_5: [usize; 6] = [1, 8, 16, 32, 48, 60];
+
+/// Pauses of a program on a machine in milliseconds: Stop's average and worst, Conc-VM's (its last phase).
+pub struct Pauses {
+    /// The program.
+    pub program: &'static str,
+    /// The machine.
+    pub machine: &'static str,
+    /// At each of [`THREADS_5`].
+    pub stop: [[u16; 6]; 2],
+    /// As above.
+    pub conc_vm: [[u16; 6]; 2],
+}
+
+/// Tables 5.1 and 5.2.
+pub const PAUSES: [Pauses; 6] = [
+    Pauses {
+        program: "bh-pt",
+        machine: "E10K",
+        stop: [[259, 77, 43, 34, 34, 37], [360, 104, 53, 50, 42, 46]],
+        conc_vm: [[193, 24, 18, 19, 23, 27], [347, 41, 27, 29, 37, 40]],
+    },
+    Pauses {
+        program: "cky",
+        machine: "E10K",
+        stop: [[518, 125, 65, 42, 41, 47], [1307, 214, 99, 61, 55, 57]],
+        conc_vm: [[161, 51, 33, 27, 30, 35], [269, 79, 52, 43, 38, 46]],
+    },
+    Pauses {
+        program: "cube",
+        machine: "E10K",
+        stop: [[288, 59, 47, 36, 46, 47], [452, 88, 83, 55, 58, 67]],
+        conc_vm: [[206, 34, 36, 27, 35, 42], [283, 56, 62, 49, 59, 57]],
+    },
+    Pauses {
+        program: "bh-pt",
+        machine: "O2K",
+        stop: [[131, 53, 51, 52, 58, 73], [285, 72, 62, 62, 73, 91]],
+        conc_vm: [[221, 54, 35, 38, 44, 66], [338, 87, 50, 59, 68, 126]],
+    },
+    Pauses {
+        program: "cky",
+        machine: "O2K",
+        stop: [[611, 161, 99, 75, 76, 90], [1580, 247, 143, 101, 97, 111]],
+        conc_vm: [[321, 89, 55, 48, 53, 68], [639, 148, 81, 73, 68, 85]],
+    },
+    Pauses {
+        program: "cube",
+        machine: "O2K",
+        stop: [[288, 73, 73, 58, 72, 87], [443, 124, 94, 78, 88, 113]],
+        conc_vm: [[251, 69, 54, 62, 59, 95], [380, 96, 75, 100, 100, 164]],
+    },
+];
+
+/// What the text says of figure 5.2.
+pub const FIGURE_5_2: &str = "The thesis: Stop-Soft and Conc-Soft differ little, so what costs is the barrier and not the additional marking. Conc-VM becomes slower with \
+    more threads: with 60 on the Enterprise 10000 it takes 24 to 83 % longer than Stop, with 64 on the Origin 2000 21 to 94 %. The software barrier's cost does not grow; Conc-Soft is \
+    always faster than Conc-VM in BH-pt, and in Cube with more than 32 or 48 threads. (CKY has no software barrier there.)";
