@@ -53,12 +53,13 @@ fn loads(size: Size) -> Vec<Load> {
     let rooms: Vec<usize> = size.of(vec![1], vec![5, 10, 25], vec![5, 10, 15, 20, 25]);
     // About half a second each by default, for all threads together.
     let programs = [
-        ("trees", size.of(["400000", "12"], ["40000000", "16"], ["400000000", "18"]).to_vec()),
+        ("trees", size.of(["400000", "12"], ["40000000", "14"], ["400000000", "14"]).to_vec()),
         ("cache", size.of(["400000", "4000"], ["4000000", "100000"], ["100000000", "100000"]).to_vec()),
         ("compiler", size.of(["60"], ["3000"], ["30000"]).to_vec()),
     ];
     let strings = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-    let (young_mib, old_mib, warm) = (size.of(2, 8, 8), 64, size.of(1, 3, 3));
+    // The old generation has room for what all threads have alive at once: with most threads, a third to a half of it.
+    let (young_mib, old_mib, warm) = (size.of(2, 8, 8), size.of(64, 64, 256), size.of(1, 3, 3));
     let load = |program, sizes, threads| Load { program, sizes, threads, young_mib, old_mib, warm };
     let mut loads = Vec::new();
     for (program, sizes) in programs {
@@ -70,11 +71,11 @@ fn loads(size: Size) -> Vec<Load> {
         let each = (transactions / threads).to_string();
         loads.push(load("warehouse", strings(&[&each, size.of("500", "4000", "4000")]), threads));
     }
-    // Users wait for one another: what is allocated meanwhile is little, so the young generation is, too.
+    // Little is allocated beside the messages' way through the kernel. The young generation is that of VEE'05's table 2.
     for rooms in rooms {
         let messages = (size.of(10, 300, 3000) / rooms).to_string();
         let chat = load("chat", strings(&[&rooms.to_string(), &messages]), rooms * THREADS_OF_A_ROOM);
-        loads.push(Load { young_mib: 2, ..chat });
+        loads.push(Load { young_mib: size.of(2, 4, 4), ..chat });
     }
     loads
 }
