@@ -16,9 +16,10 @@ use crate::launch::{self, Output};
 use crate::library::{self, Library};
 use crate::{doctor, program};
 
-const SOURCES: [(&str, &str); 8] = [
+const SOURCES: [(&str, &str); 9] = [
     ("nbody.c", include_str!("../../../apps/gc/nbody.c")),
     ("bodies.h", include_str!("../../../apps/gc/bodies.h")),
+    ("barrier.h", include_str!("../../../apps/gc/barrier.h")),
     ("report.h", include_str!("../../../apps/gc/report.h")),
     ("gc.h", include_str!("../../../include/gc.h")),
     ("gc/gc.h", include_str!("../../../include/gc/gc.h")),
