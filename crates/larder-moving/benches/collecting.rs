@@ -165,7 +165,7 @@ fn line(what: &str, shape: Shape, mib: usize, collectors: usize, took: &mut [Too
     took.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
     let (best, median) = (took[0], took[took.len() / 2]);
     let cpu = |which: usize| took.iter().map(|t| t.bytes as f64 / t.cpu_ns[which] as f64).fold(0.0, f64::max);
-    let mean = if best.objects == 0 { "-".to_owned() } else { (best.bytes / best.objects).to_string() };
+    let mean = best.bytes.checked_div(best.objects).map_or("-".to_owned(), |bytes| bytes.to_string());
     println!(
         "| {what} | {} | {mib} | {mean} | {collectors} | {:.2} | {:.2} | {:.2} | {:.2} |",
         if shape == Shape::Small { "24-64" } else { "256" },
