@@ -17,7 +17,7 @@
  *
  * Threads. A thread attaches before it touches the heap, and detaches before it ends. A larder_vm_thread is used by the
  * thread that attached, only. A thread that may wait, for a lock or input, does so in larder_vm_blocking, or collections
- * wait for it. Nothing here may be called in a signal handler, nor in a child of fork.
+ * wait for it. Nothing here may be called in a signal handler, nor in a child of fork, but for one of larder_vm_fork.
  *
  * Errors. Memory that is exhausted is a null pointer. Misuse that is noticed stops the process with one line on standard
  * error.
@@ -229,6 +229,10 @@ static inline void larder_vm_unlink(larder_vm_thread *thread)
 
 /* Runs `f`, which does not touch the heap and may wait. Safepoint. */
 void *larder_vm_blocking(larder_vm_thread *, void *(*f)(void *), void *argument);
+
+/* Forks by `f(argument)`, or by fork() where `f` is null, and returns what that does. In the child the heap is as it was and
+ * the calling thread its only one. A process with several heaps forks one in the `f` of another. Safepoint. */
+int larder_vm_fork(larder_vm_thread *, int (*f)(void *), void *argument);
 
 /* Collects; `kind` is enum larder_vm_kind. Safepoint. */
 void larder_vm_collect(larder_vm_thread *, int kind);

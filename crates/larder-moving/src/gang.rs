@@ -52,6 +52,8 @@ pub(crate) struct Gang {
     /// Helper threads that exist. Sync: set before the heap is used.
     helpers: AtomicUsize,
     threads: UnsafeCell<[libc::pthread_t; MOST]>,
+    /// Helpers that a child of fork has yet to make. Sync: the collection lock.
+    lost: AtomicUsize,
     /// What is left of the pages that a helper gives memory to between phases.
     ///
     /// Sync: `backing`.
@@ -82,6 +84,7 @@ impl Gang {
             phase: UnsafeCell::new(None),
             helpers: AtomicUsize::new(0),
             threads: UnsafeCell::new([0; MOST]),
+            lost: AtomicUsize::new(0),
             unbacked: UnsafeCell::new(0..0),
             backing: Lock::new(),
             over: AtomicBool::new(false),
@@ -104,6 +107,31 @@ impl Gang {
             self.helpers.store(me, Ordering::Relaxed);
         }
         mask.set();
+    }
+
+    /// In a child of fork: makes the helpers anew that the parent had, if that was not done. Not in a pause.
+    pub fn start_again(&self) {
+        let lost = self.lost.load(Ordering::Relaxed);
+        if lost != 0 {
+            self.lost.store(0, Ordering::Relaxed);
+            self.start(lost);
+        }
+    }
+
+    /// In a child of fork: the helpers are gone.
+    ///
+    /// # Safety
+    /// The calling thread is the only one of the process, and no phase was on when it forked.
+    pub unsafe fn reset_after_fork(&self) {
+        // Of a child that forks before it has collected, all are still to be made.
+        self.lost.fetch_add(self.helpers.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.bell.reset_after_fork();
+            self.gate.reset_after_fork(true);
+            self.backing.reset_after_fork();
+            *self.unbacked.get() = 0..0;
+        }
     }
 
     fn start_helper(&self, me: usize) -> bool {

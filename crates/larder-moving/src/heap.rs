@@ -300,16 +300,32 @@ impl<H: Host> Heap<H> {
         // SAFETY: the owner thread, or one that does not run any more.
         unsafe { self.buffers.retire_own(&thread.lab) };
         self.flush_stores(thread);
-        thread.frames.set(core::ptr::null_mut());
-        // SAFETY: the owner thread.
-        unsafe { (*thread.locals.get()).clear() };
+        // Roots end before the thread is safe, and it may be stopped.
+        self.forget_roots(thread);
         self.safepoint.become_safe(&thread.status);
         self.registry.leave(thread, || {
-            // Under the lock, so that no stop is on: the rest of an old buffer is nobody's any more.
-            self.old.give_back(thread.old_at.get()..thread.old_end.get());
-            thread.old_at.set(0);
-            thread.old_end.set(0);
+            // Under the lock, so that no stop is on.
+            self.forget_old_buffer(thread);
         });
+    }
+
+    /// Ends a thread that a child of fork does not have, but for its buffer.
+    pub(crate) fn forget(&self, thread: &Thread) {
+        self.forget_roots(thread);
+        self.forget_old_buffer(thread);
+    }
+
+    fn forget_roots(&self, thread: &Thread) {
+        thread.frames.set(core::ptr::null_mut());
+        // SAFETY: the owner thread, or one that does not run any more.
+        unsafe { (*thread.locals.get()).clear() };
+    }
+
+    /// The rest of an old buffer is nobody's any more.
+    fn forget_old_buffer(&self, thread: &Thread) {
+        self.old.give_back(thread.old_at.get()..thread.old_end.get());
+        thread.old_at.set(0);
+        thread.old_end.set(0);
     }
 
     /// Takes `size` bytes, a whole number of granules, from whatever buffer the thread uses; 0 when that is exhausted.

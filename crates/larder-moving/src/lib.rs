@@ -13,13 +13,14 @@
 //!
 //! It must never use the process's allocator, nor run code of the host's other than [`Host`]'s functions.
 //!
-//! Several heaps may live in a process. A process that forks may use its heaps in the parent only: the child has no
-//! collectors.
+//! Several heaps may live in a process. The child of a fork may use those that its thread forked by [`Mutator::fork`], and no
+//! others.
 
 #![cfg_attr(not(test), no_std)]
 
 mod config;
 mod cycle;
+mod fork;
 mod gang;
 mod handles;
 mod heap;

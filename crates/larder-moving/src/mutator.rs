@@ -111,6 +111,16 @@ impl<'h, H: Host> Mutator<'h, H> {
         self.heap.while_safe(self.thread, f)
     }
 
+    /// Forks by calling `fork`, which returns what fork(2) does; returns that. A safepoint: other threads are waited for as
+    /// for a collection. In the child the heap is as it was, the calling thread is its only mutator, and collectors are made
+    /// when it first collects. References that only other threads' locals and frames held are gone there.
+    ///
+    /// A child that uses the heap without this, because some code has called fork(2) by itself, may wait for ever; one that
+    /// calls exec(2) at once needs nothing. With several heaps, fork one in the function of the other.
+    pub fn fork(&mut self, fork: impl FnOnce() -> i32) -> i32 {
+        self.heap.fork(self.thread, fork)
+    }
+
     /// Collects. A safepoint.
     pub fn collect(&self, kind: Collection) {
         if self.heap.config.null {

@@ -158,6 +158,11 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
+    /// Takes the record of a thread back that does not exist any more, and has given back what it had.
+    pub fn free(&self, thread: &Thread) {
+        thread.used.set(false);
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Thread> {
         let mut at = self.first;
         core::iter::from_fn(move || {

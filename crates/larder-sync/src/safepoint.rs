@@ -55,6 +55,15 @@ impl Status {
         self.0.load(Ordering::Relaxed) != 0
     }
 
+    /// In a child of fork: the word of a thread that the child does not have is that of one that has not joined.
+    ///
+    /// # Safety
+    /// The calling thread is the only one of the process, and the word is not its own.
+    pub unsafe fn reset_after_fork(&self) {
+        // ORDER safepoint.poll: Relaxed; there is no other thread to order anything against.
+        self.0.store(SAFE, Ordering::Relaxed);
+    }
+
     /// Whether the thread is safe. For assertions.
     pub fn is_safe(&self) -> bool {
         // ORDER safepoint.poll: Relaxed; nothing is concluded from it.

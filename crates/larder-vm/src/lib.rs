@@ -289,6 +289,22 @@ pub unsafe extern "C" fn larder_vm_blocking(
     unsafe { mutator(thread, "larder_vm_blocking").blocking(|| f(argument)) }
 }
 
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The thread is the calling one; the function, if there is one, may be called with the argument.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_fork(
+    thread: *const Thread,
+    f: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let mut mutator = unsafe { mutator(thread, "larder_vm_fork") };
+    // SAFETY: as above.
+    mutator.fork(|| unsafe { f.map_or_else(|| libc::fork(), |f| f(argument)) })
+}
+
 fn collection(kind: c_int) -> Collection {
     match kind {
         0 => Collection::Young,

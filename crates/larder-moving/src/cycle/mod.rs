@@ -67,6 +67,19 @@ impl<H: Host> Heap<H> {
         if self.config.ambiguous_stacks { with_spilled_registers(run) } else { run(core::ptr::null_mut()) }
     }
 
+    /// Stops the world: every thread of the registry is safe from here to [`Self::release`].
+    pub(crate) fn stop(&self, threads: &Threads) {
+        let counted = threads.iter().map(|thread| self.safepoint.request(&thread.status)).sum();
+        self.safepoint.wait(counted);
+    }
+
+    /// Lets the world go on; [`Safepoint::announce`](larder_sync::safepoint::Safepoint::announce) follows.
+    pub(crate) fn release(&self, threads: &Threads) {
+        for thread in threads.iter() {
+            self.safepoint.release(&thread.status);
+        }
+    }
+
     /// Collects, as `thread`. With `since`, only if nobody has collected since that epoch.
     pub(crate) fn collect(&self, thread: &Thread, kind: Collection, want: Want, since: Option<u64>) -> Outcome {
         // The lock outlasts the safe state: what the collection has provided is in no root, and another collection before
@@ -76,18 +89,16 @@ impl<H: Host> Heap<H> {
             if since.is_some_and(|epoch| epoch != self.buffers.source().epoch()) {
                 return (guard, Outcome::Overtaken);
             }
+            self.gang.start_again();
             let begin = clock::now();
             let range = self.registry.with(|threads| {
-                let counted = threads.iter().map(|thread| self.safepoint.request(&thread.status)).sum();
-                self.safepoint.wait(counted);
+                self.stop(threads);
                 let range = self.handles.with(|tables| {
                     // SAFETY: the collection lock is held.
                     let own = unsafe { &mut *self.own.get() };
                     Cycle { heap: self, threads, tables, own }.run(kind, want, begin)
                 });
-                for thread in threads.iter() {
-                    self.safepoint.release(&thread.status);
-                }
+                self.release(threads);
                 range
             });
             self.safepoint.announce();

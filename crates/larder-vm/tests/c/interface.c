@@ -1,6 +1,9 @@
 /* Every function of larder_vm.h once: what it promises holds. Exits with 0 when everything is right. */
 #include "../../../../apps/vm/vm.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #define CHECK(condition) \
     do { \
         if (!(condition)) \
@@ -102,6 +105,28 @@ static void tags_and_old_objects(Thread *thread) {
     DONE(thread);
 }
 
+static int fork_here(void *calls) {
+    ++*(int *)calls;
+    return fork();
+}
+
+static void a_child_collects(Thread *thread) {
+    ROOTS(thread, 1);
+    root[0] = make(thread, 0, 1, 48);
+    int calls = 0;
+    for (int i = 0; i < 2; i++) {
+        int status = -1, pid = larder_vm_fork(thread, i ? fork_here : NULL, &calls);
+        if (pid == 0) {
+            larder_vm_collect(thread, LARDER_VM_FULL);
+            for (int j = 0; j < 50000; j++)
+                make(thread, 1, j % 20, 0);
+            _exit(*word_of(root[0], 0) == 48 ? 0 : 1);
+        }
+        CHECK(pid > 0 && calls == i && waitpid(pid, &status, 0) == pid && status == 0);
+    }
+    DONE(thread);
+}
+
 int main(int argc, char **argv) {
     (void)argc;
     program_name = argv[0];
@@ -122,6 +147,8 @@ int main(int argc, char **argv) {
         CHECK(thread);
         handles_and_weak_references(thread);
         tags_and_old_objects(thread);
+        if (setting < 4)
+            a_child_collects(thread);
         static uintptr_t words[4];
         larder_vm_add_ambiguous(vm, words, words + 4);
         words[2] = make(thread, 0, 1, 47) + 9;
