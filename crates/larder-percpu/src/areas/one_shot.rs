@@ -31,8 +31,8 @@ impl Core {
     /// As for [`Core::add`]; the areas' content is a `T`.
     #[inline(always)]
     pub unsafe fn add_inlined<T>(&self, offset: usize, value: u64) {
-        // SAFETY: as in `add`.
         if let Some(rseq_cs) = self.armable()
+            // SAFETY: as in `add`.
             && unsafe { inlined::add::<T>(&self.frame, rseq_cs, HEADER + offset, value) }
         {
             return;
@@ -70,8 +70,8 @@ impl Core {
     /// As for [`Core::list_push`]; the areas' content is a `T`.
     #[inline(always)]
     pub unsafe fn list_push_inlined<T>(&self, offset: usize, first: usize, last: usize) {
-        // SAFETY: as in `list_push`.
         if let Some(rseq_cs) = self.armable()
+            // SAFETY: as in `list_push`.
             && unsafe { inlined::list_push::<T>(&self.frame, rseq_cs, HEADER + offset, first, last) }
         {
             return;
