@@ -100,6 +100,10 @@ pub unsafe extern "C" fn sync_variables() {
     if GC_find_leak.is_set() {
         errors::watch_leaks();
     }
+    // A handler that collects may have interrupted this thread while it holds the lock, in a fork: it must not wait for nothing.
+    if GC_dont_gc.is_set() == TOLD_DISABLED.is_set() {
+        return;
+    }
     lock::with(|| {
         let disabled = GC_dont_gc.is_set();
         if disabled != TOLD_DISABLED.is_set() {
