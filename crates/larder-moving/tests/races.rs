@@ -112,3 +112,62 @@ fn what_a_collection_provides_is_not_collected_by_the_next() {
         }
     });
 }
+
+#[test]
+fn what_a_collection_provides_outlasts_one_that_waits_for_its_end() {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    /// The calling thread runs on the first CPU that it may use, and only while no other wants to run there if `idle`.
+    fn take_place(idle: bool) {
+        // SAFETY: plain data of the right size; the calling thread is meant.
+        unsafe {
+            let (mut allowed, mut one): (libc::cpu_set_t, libc::cpu_set_t) = std::mem::zeroed();
+            libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed);
+            if let Some(cpu) = (0..1024).find(|&cpu| libc::CPU_ISSET(cpu, &allowed)) {
+                libc::CPU_SET(cpu, &mut one);
+                libc::sched_setaffinity(0, size_of_val(&one), &one);
+            }
+            if idle {
+                libc::sched_setscheduler(0, libc::SCHED_IDLE, &std::mem::zeroed());
+            }
+        }
+    }
+    let heap =
+        heap(Config { young: Bytes(256 << 10), most_young: Bytes(256 << 10), collectors: 1, verify: false, ..small() });
+    let over = AtomicBool::new(false);
+    let others = AtomicUsize::new(0);
+    let all_zero = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            take_place(false);
+            let mut vm = heap.attach().unwrap();
+            let mut seen = 0;
+            while !over.load(Ordering::Relaxed) {
+                vm.blocking(|| {
+                    let mut collections = heap.host().collections.lock().unwrap();
+                    while collections.len() == seen && !over.load(Ordering::Relaxed) {
+                        collections = heap.host().collected.wait(collections).unwrap();
+                    }
+                    seen = collections.len() + 1;
+                });
+                // It leaves its blocking region when the other's collection is over, displaces the other, and waits here for
+                // the lock. So it goes on in the moment when the other gives the lock up.
+                vm.collect(Collection::Young);
+                others.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        take_place(true);
+        let vm = heap.attach().unwrap();
+        let mut all_zero = true;
+        while all_zero && others.load(Ordering::Relaxed) < 20 {
+            let object = make(&vm, Kind::Strong, 0, 2000).unwrap();
+            all_zero = payload(object).iter().all(|&byte| byte == 0);
+        }
+        // Under the lock, or the other could miss it.
+        let collections = heap.host().collections.lock().unwrap();
+        over.store(true, Ordering::Relaxed);
+        heap.host().collected.notify_all();
+        drop(collections);
+        drop(vm);
+        all_zero
+    });
+    assert!(all_zero, "an object was handed out whose memory another collection had freed");
+}

@@ -14,7 +14,7 @@ use larder_lab::Lowest;
 use larder_moving::{Collection, Config, Heap, Host, Mutator, OutOfMemory, Owned, RootVisitor, Visitor};
 use larder_policy::labs::Sizes;
 use larder_units::Bytes;
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex};
 
 /// How an object's references are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct Mini {
     pub globals: Mutex<Vec<usize>>,
     /// What was collected.
     pub collections: Mutex<Vec<Collection>>,
+    /// Told when that grows.
+    pub collected: Condvar,
 }
 
 pub fn header(kind: Kind, references: usize, bytes: usize) -> usize {
@@ -77,6 +79,7 @@ unsafe impl Host for Mini {
 
     fn after_collection(&self, kind: Collection) {
         self.collections.lock().unwrap().push(kind);
+        self.collected.notify_all();
     }
 }
 
