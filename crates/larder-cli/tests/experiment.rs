@@ -175,7 +175,7 @@ fn hotspot_does_the_same_work_as_the_moving_heap() {
 #[test]
 fn thesis_5_measures_pauses_and_what_clients_wait_for() {
     let Some((text, page, json)) = quick("thesis-5") else { return };
-    for wanted in ["Conc-Soft", "Conc-VM max., E10K, thesis", "1307", "uffd, born unmarked", "metered latency"] {
+    for wanted in ["Conc-Soft", "Conc-VM max., E10K, thesis", "1307", "uffd, born unmarked", "metered: 50 %"] {
         assert!(text.contains(wanted) && page.contains(wanted), "{wanted} is missing in\n{text}");
     }
     // Of each program the time and two of its pauses, and two of the server.
