@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
 
 use super::collector::{Collector, StackBase};
@@ -378,21 +378,39 @@ pub fn raw_clone(gc: &Collector, _: &Scratch) -> Result<(), Outcome> {
     })
 }
 
-/// How often a helper thread of the C library called back, and how often all was well there.
-static HELPED: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
+/// The round's number, and in its lower halves how often a helper thread of the C library called back in it, and how often all was
+/// well there: one word, because a call of an earlier round may come late.
+static HELPED: AtomicU64 = AtomicU64::new(0);
 
-extern "C" fn helper_calls(_: libc::sigval) {
+const ROUND: u64 = 1 << 32;
+const CALLED: u64 = 1 << 16;
+
+/// Begins a round of calls, and returns what they are to be told.
+fn await_calls() -> usize {
+    let round = HELPED.load(Ordering::Relaxed) / ROUND + 1;
+    HELPED.store(round * ROUND, Ordering::Release);
+    round as usize
+}
+
+/// How often helper threads called in this round, and how often all was well.
+fn helped() -> [u64; 2] {
+    let helped = HELPED.load(Ordering::Acquire) % ROUND;
+    [helped / CALLED, helped % CALLED]
+}
+
+extern "C" fn helper_calls(value: libc::sigval) {
     let gc = collector();
     let registered = gc.register();
     let head = gc.chain(60);
     gc.collect();
-    if registered && gc.check(head, 60, "").is_ok() {
-        HELPED[1].fetch_add(1, Ordering::Relaxed);
-    }
+    let fine = registered && gc.check(head, 60, "").is_ok();
     if registered {
         gc.unregister();
     }
-    HELPED[0].fetch_add(1, Ordering::Release);
+    let round = value.sival_ptr.addr() as u64;
+    let _ = HELPED.fetch_update(Ordering::Release, Ordering::Relaxed, |helped| {
+        (helped / ROUND == round).then_some(helped + CALLED + u64::from(fine))
+    });
 }
 
 /// `struct sigevent` with the members that libc's crate leaves out.
@@ -407,10 +425,10 @@ struct ThreadEvent {
 }
 
 impl ThreadEvent {
-    fn new() -> Self {
+    fn new(value: usize) -> Self {
         const SIGEV_THREAD: i32 = 2;
         Self {
-            value: 0,
+            value,
             signal: 0,
             notify: SIGEV_THREAD,
             function: helper_calls,
@@ -422,11 +440,11 @@ impl ThreadEvent {
 
 /// Threads that the C library makes for `timer_create` (SIGEV_THREAD) register themselves, allocate and collect.
 pub fn timer_threads(gc: &Collector, _: &Scratch) -> Result<(), Outcome> {
-    const CALLS: u32 = 4;
+    const CALLS: u64 = 4;
     publish(gc);
-    HELPED.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    let round = await_calls();
     gc.while_collecting(|| {
-        let mut event = ThreadEvent::new();
+        let mut event = ThreadEvent::new(round);
         // SAFETY: the event is laid out as the C library has it, and outlives the timer.
         unsafe {
             let mut timer: libc::timer_t = std::mem::zeroed();
@@ -435,15 +453,15 @@ pub fn timer_threads(gc: &Collector, _: &Scratch) -> Result<(), Outcome> {
             }
             let every = libc::timespec { tv_sec: 0, tv_nsec: 2_000_000 };
             libc::timer_settime(timer, 0, &libc::itimerspec { it_interval: every, it_value: every }, null_mut());
-            while HELPED[0].load(Ordering::Acquire) < CALLS {
+            while helped()[0] < CALLS {
                 libc::usleep(500);
             }
             libc::timer_delete(timer);
         }
         Ok(())
     })?;
-    let (called, fine) = (HELPED[0].load(Ordering::Relaxed), HELPED[1].load(Ordering::Relaxed));
-    if fine < CALLS { Err(Outcome::Failed(format!("{fine} of {called} calls kept their objects"))) } else { Ok(()) }
+    let [called, fine] = helped();
+    if fine < called { Err(Outcome::Failed(format!("{fine} of {called} calls kept their objects"))) } else { Ok(()) }
 }
 
 /// The requests of `getaddrinfo_a`.
@@ -461,7 +479,7 @@ struct LookUp {
 /// its notification registers itself, allocates and collects.
 pub fn name_look_up_threads(gc: &Collector, _: &Scratch) -> Result<(), Outcome> {
     publish(gc);
-    HELPED.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    let round = await_calls();
     // SAFETY: a terminated name.
     let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"getaddrinfo_a".as_ptr()) };
     if function.is_null() {
@@ -486,14 +504,14 @@ pub fn name_look_up_threads(gc: &Collector, _: &Scratch) -> Result<(), Outcome> 
             })
             .collect();
         let list: Vec<*mut LookUp> = requests.iter_mut().map(std::ptr::from_mut).collect();
-        let mut event = ThreadEvent::new();
+        let mut event = ThreadEvent::new(round);
         // SAFETY: the requests and the event outlive their handling, which ends with the notification.
         unsafe {
             let error = start(GAI_NOWAIT, list.as_ptr(), list.len() as i32, &mut event);
             if error != 0 {
                 return Err(Outcome::Failed(format!("getaddrinfo_a failed ({error})")));
             }
-            while HELPED[0].load(Ordering::Acquire) < 1 {
+            while helped()[0] < 1 {
                 libc::usleep(200);
             }
             for request in &requests {
@@ -504,7 +522,7 @@ pub fn name_look_up_threads(gc: &Collector, _: &Scratch) -> Result<(), Outcome> 
         }
         Ok(())
     })?;
-    if HELPED[1].load(Ordering::Relaxed) == 1 {
+    if helped() == [1, 1] {
         Ok(())
     } else {
         Err(Outcome::Failed("the notification lost its objects, or could not register".into()))
