@@ -1,12 +1,22 @@
 //! Bytes that only one object can hold: filled in when an object is made, looked at when it should still be there.
 //!
-//! Every full word of a pattern has its highest bit set, so no word of it looks like an address.
+//! Every full word of a pattern has its highest bit set, and so has the last byte of what is shorter: no word of it looks like an address,
+//! nor does an end of six bytes with two zeroes behind it.
 
 /// The word number `i` of the pattern `id`.
 fn word(id: u64, i: usize) -> u64 {
     let mut x = id.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (i as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93);
     x ^= x >> 32;
     x.wrapping_mul(0xD6E8_FEB8_6659_FD93) | 1 << 63
+}
+
+/// The first `n` bytes, fewer than eight, of the word number `i` as an end.
+fn tail(id: u64, i: usize, n: usize) -> [u8; 8] {
+    let mut bytes = word(id, i).to_le_bytes();
+    if n > 0 {
+        bytes[n - 1] |= 0x80;
+    }
+    bytes
 }
 
 /// Writes the pattern `id` over `[at + from, at + to)`. `from` is a multiple of eight.
@@ -19,7 +29,7 @@ pub unsafe fn fill(at: *mut u8, from: usize, to: usize, id: u64) {
         // SAFETY: inside the range.
         unsafe { at.cast::<u64>().add(i).write(word(id, i)) };
     }
-    let tail = word(id, words).to_le_bytes();
+    let tail = tail(id, words, to % 8);
     for (i, byte) in tail.iter().enumerate().take(to % 8) {
         // SAFETY: inside the range.
         unsafe { at.add(words * 8 + i).write(*byte) };
@@ -38,7 +48,7 @@ pub unsafe fn broken_at(at: *const u8, from: usize, to: usize, id: u64) -> Optio
             return Some(i * 8);
         }
     }
-    let tail = word(id, words).to_le_bytes();
+    let tail = tail(id, words, to % 8);
     // SAFETY: inside the range.
     (0..to % 8).find(|&i| unsafe { at.add(words * 8 + i).read() } != tail[i]).map(|i| words * 8 + i)
 }
@@ -86,5 +96,11 @@ mod tests {
             assert_eq!((*at, first_set(at, 8), first_set(at, 16)), (0, None, Some(8)));
         }
         assert!(room[1..8].iter().all(|w| w >> 63 == 1));
+        for id in 0..1000 {
+            let mut room = [0u64; 2];
+            // SAFETY: as above.
+            unsafe { fill(room.as_mut_ptr().cast(), 0, 14, id) };
+            assert!(room[1] >> 47 == 1, "{:#x} may be an address", room[1]);
+        }
     }
 }
