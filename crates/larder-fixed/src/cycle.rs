@@ -497,6 +497,16 @@ pub(crate) fn let_collectors_in() {
     GATE.open();
 }
 
+/// Runs `f` while no cycle is under way.
+pub(crate) fn without_collectors<R>(f: impl FnOnce() -> R) -> R {
+    let mask = mask_at_gate();
+    keep_collectors_out();
+    let result = f();
+    let_collectors_in();
+    mask.set();
+    result
+}
+
 struct Stage<'a> {
     request: &'a Request,
     markers: usize,

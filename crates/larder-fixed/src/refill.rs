@@ -662,26 +662,30 @@ pub(crate) fn free_alone(place: &Place) -> bool {
     let b = place.block;
     // No cycle begins or ends in here. Threads that are never stopped go the long way, and handlers that interrupted a slow path.
     let freed = defer::briefly(|| {
-        let epoch = HEAP.epoch();
+        let (epoch, new) = cycle::epochs();
         let left = b.frees_until_look.get();
-        if left <= 1 || b.swept.get() == epoch || cycle::is_marking_beside() {
-            return false;
+        if left <= 1 || b.swept.get() == epoch || epoch != new {
+            return 0;
         }
         // SAFETY: the place is a cell of the block.
         let mark = unsafe { b.mark(place.cell) };
         if mark.load(Ordering::Relaxed) != epoch {
-            return false;
+            return 0;
         }
+        let bytes = b.cell.get() as usize;
         b.frees_until_look.set(left - 1);
         point(Point::FreeAlone);
         // ORDER block.emptied: Release, with the lock of the class: while the byte is set nobody gives the block another use, and
-        // what was written to its record before is not written to that of the next.
+        // what was written to its record before is not written to that of the next. The record is not read behind it either.
         mark.store(0, Ordering::Release);
-        true
+        bytes
     });
-    freed == Some(true) && {
-        count_freed(b.cell.get() as usize);
-        true
+    match freed {
+        None | Some(0) => false,
+        Some(bytes) => {
+            count_freed(bytes);
+            true
+        }
     }
 }
 

@@ -300,19 +300,17 @@ static EXTERNAL: AtomicUsize = AtomicUsize::new(0);
 /// Runs `f` with every other registered thread stopped and the loader's list held, in the order of the locks: no collector
 /// is on its way, and then the list, which a stopped thread could hold. `f` must not allocate.
 pub(crate) fn with_stopped_world(f: impl FnOnce()) {
-    let mask = crate::cycle::mask_at_gate();
-    crate::cycle::keep_collectors_out();
-    larder_sys::loader::with_objects_held(|| {
-        crate::lock::with(|| {
-            let registry = REGISTRY.lock_to_stop();
-            registry.stop_world();
-            f();
-            registry.resume_world();
+    crate::cycle::without_collectors(|| {
+        larder_sys::loader::with_objects_held(|| {
+            crate::lock::with(|| {
+                let registry = REGISTRY.lock_to_stop();
+                registry.stop_world();
+                f();
+                registry.resume_world();
+            });
+            stop::wake_resumed(1);
         });
-        stop::wake_resumed(1);
     });
-    crate::cycle::let_collectors_in();
-    mask.set();
 }
 
 /// Stops every other registered thread until [`start_world`]; the caller must not allocate meanwhile.
@@ -347,12 +345,7 @@ pub fn suspend(thread: libc::pthread_t) -> bool {
         return suspend::suspend_self();
     }
     // A collector holds every lock with signals masked; so there must be none while a thread is asked.
-    let mask = crate::cycle::mask_at_gate();
-    crate::cycle::keep_collectors_out();
-    let done = crate::lock::with(|| suspend::suspend(thread as usize));
-    crate::cycle::let_collectors_in();
-    mask.set();
-    done
+    crate::cycle::without_collectors(|| crate::lock::with(|| suspend::suspend(thread as usize)))
 }
 
 /// Lets a suspended thread go on. False where it was not suspended.

@@ -627,6 +627,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                 (word, heap.find_in_range(word, all))
             };
             let leaf = |i: usize| place(i).1.is_some_and(|place| heap.is_leaf(place));
+            // Not the first word, which often links to the next array.
             if found >= MANY && leaf(found / 4) && leaf(found / 2) && leaf(found - 1) {
                 for i in 0..found {
                     if let (word, Some(place)) = place(i) {
