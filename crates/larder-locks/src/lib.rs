@@ -5,7 +5,7 @@
 //! LD_PRELOAD=DIR/lib/liblarder_locks.so LARDER_LOCK=fair PROGRAM ARGS
 //! ```
 //!
-//! `LARDER_LOCK` is `mutex` (if it is not set), `fair`, `mcs`, `restricted-mcs`, `reciprocating` or `lock`. With
+//! `LARDER_LOCK` is `mutex` (if it is not set), `fair`, `fifo`, `mcs`, `restricted-mcs`, `reciprocating` or `lock`. With
 //! `LARDER_LOCK_SUMMARY` set, one line on standard error says at exit how many mutexes there were and how often they were taken.
 //!
 //! **What is replaced:** mutexes of the default, adaptive, recursive and error-checking kinds, and condition variables.

@@ -4,10 +4,10 @@ use core::ffi::CStr;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use larder_sync::fair::{RawFairMutex, RawMcsLock};
+use larder_sync::fair::{RawFairMutex, RawFifoLock, RawMcsLock};
 use larder_sync::lock::Lock;
 use larder_sync::mutex::RawMutex;
-use larder_sync::reciprocating::RawReciprocating;
+use larder_sync::reciprocating::RawReciprocatingMutex;
 use larder_sync::restrict::ConcurrencyRestricted;
 use larder_sys::arena::Arena;
 use larder_sys::{env, thread};
@@ -80,12 +80,13 @@ unsafe impl lock_api::RawMutex for FourBytes {
     }
 }
 
-static KINDS: [Kind; 6] = [
+static KINDS: [Kind; 7] = [
     kind::<RawMutex>(c"mutex"),
     kind::<RawFairMutex>(c"fair"),
+    kind::<RawFifoLock>(c"fifo"),
     kind::<RawMcsLock>(c"mcs"),
     kind::<ConcurrencyRestricted<RawMcsLock>>(c"restricted-mcs"),
-    kind::<RawReciprocating>(c"reciprocating"),
+    kind::<RawReciprocatingMutex>(c"reciprocating"),
     kind::<FourBytes>(c"lock"),
 ];
 
@@ -119,7 +120,7 @@ pub fn choose() -> &'static Kind {
     let wanted = env::var(c"LARDER_LOCK").unwrap_or(c"mutex");
     let Some(kind) = KINDS.iter().find(|kind| kind.name == wanted) else {
         larder_sys::say!(
-            "LARDER_LOCK is \"{}\", which is no lock: set it to mutex, fair, mcs, restricted-mcs, reciprocating or lock",
+            "LARDER_LOCK is \"{}\", which is no lock: set it to mutex, fair, fifo, mcs, restricted-mcs, reciprocating or lock",
             wanted.to_str().unwrap_or("?")
         );
         // SAFETY: ends the process without running what other libraries have registered.

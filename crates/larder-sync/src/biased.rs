@@ -92,7 +92,7 @@ impl<L> BiasedRwLock<L> {
     /// By the thread's number in the model alone: an address is not the same in each execution.
     #[cfg(loom)]
     fn slot(&self) -> &'static AtomicUsize {
-        let id = std::format!("{:?}", loom::thread::current().id());
+        let id = std::format!("{:?}", crate::loom::thread::current().id());
         let even = id.trim_end_matches(')').ends_with(['0', '2', '4', '6', '8']);
         let slot: *const AtomicUsize = &VISIBLE.0[usize::from(!even)];
         // SAFETY: the table lives as long as the execution.
@@ -101,7 +101,7 @@ impl<L> BiasedRwLock<L> {
 }
 
 impl<L: RawRwLock> BiasedRwLock<L> {
-    /// Leaves the mark; false if the bias does not stand.
+    /// Goes in by a mark; false if the bias does not stand.
     #[inline]
     fn mark(&self) -> bool {
         // ORDER biased.dekker: Relaxed; the look after the fence decides.
@@ -121,8 +121,9 @@ impl<L: RawRwLock> BiasedRwLock<L> {
         if self.bias.load(step::order("biased.dekker: Acquire", Ordering::Acquire)) {
             return true;
         }
-        self.unmark(slot);
-        false
+        // If another reader with this slot took the mark, it went in by the inner lock and left that to this thread, which is
+        // in: whoever has no mark to take releases the inner lock.
+        !self.unmark(slot) && step::kept("biased: the lock that was left")
     }
 
     /// Takes one mark of this lock back, if the slot has one. It may be another thread's with the same slot, which then finds
@@ -130,10 +131,13 @@ impl<L: RawRwLock> BiasedRwLock<L> {
     #[inline]
     fn unmark(&self, slot: &AtomicUsize) -> bool {
         // ORDER biased.dekker: Release, with the load in `revoke`: the reads come before the writes that follow.
-        let order = step::order("biased.leave: Release", Ordering::Release);
-        let marked = slot.compare_exchange(self.name(), 0, order, Ordering::Relaxed).is_ok();
+        let leave = step::order("biased.leave: Release", Ordering::Release);
+        // ORDER biased.left_to: Acquire where there is none, with the Release of the reader that took it: in `mark`, this thread
+        // reads under that one's hold of the inner lock, and sees what the last writer wrote.
+        let left_to = step::order("biased.left_to: Acquire", Ordering::Acquire);
+        let marked = slot.compare_exchange(self.name(), 0, leave, left_to).is_ok();
         if marked {
-            LEFT.notify(u32::MAX);
+            LEFT.notify_all();
         }
         marked
     }

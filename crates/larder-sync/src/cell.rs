@@ -1,7 +1,7 @@
 //! A cell whose accesses a model watches: two that nothing orders end it.
 
 #[cfg(loom)]
-pub(crate) use loom::cell::UnsafeCell;
+pub(crate) use crate::loom::cell::UnsafeCell;
 
 /// As `core`'s, with loom's interface.
 #[cfg(not(loom))]

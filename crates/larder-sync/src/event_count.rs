@@ -3,6 +3,15 @@
 //! The waiter counts itself and looks once more; whoever makes the condition true looks at the count afterwards. That is
 //! Dekker's pattern, and the [asymmetric fence](crate::asymmetric) puts its cost on the waiter, which is about to
 //! sleep anyway.
+//!
+//! An event count has waiters of one of two kinds. Where each waits for something else ([`EventCount::wait_for`]) all are
+//! woken ([`EventCount::notify_all`]), and each stays on the count until it is content. Where one of them is enough
+//! ([`EventCount::wait_and_pass_on`], [`EventCount::notify_one`]), whoever wakes a waiter takes it off the count, so that nobody wakes for it again while it is on its way: it takes
+//! some 50 us until it runs, in which others may notify a thousand times. A waiter that returns from its sleep, for whatever
+//! reason, looks, and counts itself anew before it sleeps again. *Nobody sleeps that is not counted or woken:* whoever
+//! subtracts lets the event happen afterwards, so a waiter that read the event before it counted itself either sleeps
+//! already, and is one of those that the wake may end the sleep of, or does not fall asleep. A waiter that does not need to
+//! sleep after all leaves its count behind, which costs one wake of nobody.
 
 use crate::asymmetric;
 use crate::atomic::{AtomicU32, Ordering};
@@ -13,7 +22,7 @@ use crate::step;
 pub(crate) struct EventCount {
     /// Sync: its own.
     event: Event,
-    /// Threads that may sleep. Sync: `events.dekker`.
+    /// Threads that sleep, or will, and (of the second kind) that nobody wakes yet; at least. Sync: `events.dekker`.
     sleepers: AtomicU32,
 }
 
@@ -24,33 +33,12 @@ impl EventCount {
         }
     }
 
-    /// Waits until `attempt` gives something.
-    pub(crate) fn wait_for<R>(&self, patience: Patience, attempt: impl FnMut() -> Option<R>) -> R {
-        self.wait_and_pass_on(patience, attempt, || false)
-    }
-
-    /// As [`EventCount::wait_for`]. Who has slept asks afterwards whether there is `more`, and wakes another one if so: its
-    /// own wake may have been the last of several, the others of which came too early to be of use.
-    pub(crate) fn wait_and_pass_on<R>(
-        &self,
-        mut patience: Patience,
-        mut attempt: impl FnMut() -> Option<R>,
-        more: impl FnOnce() -> bool,
-    ) -> R {
-        loop {
-            if let Some(result) = attempt() {
-                return result;
-            }
-            if !patience.spin() {
-                break;
-            }
+    /// Waits until `attempt` gives something; [`EventCount::notify_all`] follows each change.
+    pub(crate) fn wait_for<R>(&self, patience: Patience, mut attempt: impl FnMut() -> Option<R>) -> R {
+        if let Some(result) = look(patience, &mut attempt) {
+            return result;
         }
-        // ORDER events.dekker: Relaxed, with the load in `notify`; the halves of the fence order it.
-        self.sleepers.fetch_add(1, Ordering::Relaxed);
-        if step::kept("events: the heavy half") {
-            // Between the count and the look: who notifies makes the condition true and then reads the count.
-            asymmetric::heavy();
-        }
+        self.count_me();
         let result = loop {
             let seen = self.event.current();
             if let Some(result) = attempt() {
@@ -60,22 +48,99 @@ impl EventCount {
         };
         // ORDER events.dekker: Relaxed; a count that is too high costs a wake.
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+
+    /// Waits until `attempt` gives something, as one of several that the same may content; [`EventCount::notify_one`]
+    /// follows each change. Who has slept asks afterwards whether there is `more`, and wakes another one if so: its own wake
+    /// may have been the last of several, the others of which came too early to be of use.
+    pub(crate) fn wait_and_pass_on<R>(
+        &self,
+        patience: Patience,
+        mut attempt: impl FnMut() -> Option<R>,
+        more: impl FnOnce() -> bool,
+    ) -> R {
+        if let Some(result) = look(patience, &mut attempt) {
+            return result;
+        }
+        let result = loop {
+            let before = self.event.current();
+            self.count_me();
+            let seen = if step::kept("events: the event before the count") { before } else { self.event.current() };
+            if let Some(result) = attempt() {
+                break result;
+            }
+            self.event.wait_once(seen);
+            // Without counting itself and the fence, which it needs only to sleep again.
+            if let Some(result) = attempt() {
+                break result;
+            }
+        };
         if step::kept("events: who slept passes on") && more() {
-            self.notify(1);
+            self.notify_one();
         }
         result
     }
 
-    /// After the condition has become true for `n` threads.
+    fn count_me(&self) {
+        // ORDER events.dekker: Relaxed, with the load in `is_waited_for`; the halves of the fence order it.
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        if step::kept("events: the heavy half") {
+            // Between the count and the look: who notifies makes the condition true and then reads the count.
+            asymmetric::heavy();
+        }
+    }
+
     #[inline]
-    pub(crate) fn notify(&self, n: u32) {
+    fn is_waited_for(&self) -> bool {
         if step::kept("events: the light half") {
             // Between the caller's change and the count: a waiter counts itself and then looks.
             asymmetric::light();
         }
-        // ORDER events.dekker: Relaxed, with the addition in `wait_for`.
-        if self.sleepers.load(Ordering::Relaxed) != 0 {
-            self.event.bump_and_wake(n);
+        // ORDER events.dekker: Relaxed, with the addition in `count_me`.
+        self.sleepers.load(Ordering::Relaxed) != 0
+    }
+
+    /// After a change that may content any waiter.
+    #[inline]
+    pub(crate) fn notify_all(&self) {
+        if self.is_waited_for() {
+            self.event.bump_and_wake_all();
+        }
+    }
+
+    /// After a change that contents one waiter.
+    #[inline]
+    pub(crate) fn notify_one(&self) {
+        if self.is_waited_for() {
+            self.notify_one_slow();
+        }
+    }
+
+    #[cold]
+    fn notify_one_slow(&self) {
+        // ORDER events.dekker: Relaxed, here and below; the count is the whole message.
+        let mut sleepers = self.sleepers.load(Ordering::Relaxed);
+        while sleepers != 0 {
+            match self.sleepers.compare_exchange_weak(sleepers, sleepers - 1, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return self.event.bump_and_wake(1),
+                Err(now) => sleepers = now,
+            }
         }
     }
 }
+
+/// Attempts again and again while there is patience.
+fn look<R>(mut patience: Patience, attempt: &mut impl FnMut() -> Option<R>) -> Option<R> {
+    let mut pauses = 1;
+    loop {
+        let result = attempt();
+        if result.is_some() || !patience.spin_for(pauses) {
+            return result;
+        }
+        pauses = (pauses * 2).min(PAUSES);
+    }
+}
+
+/// Pauses between two looks of a waiter, at most: 1.6 us. Its looks take lines from those who work.
+const PAUSES: u32 = 64;

@@ -1,17 +1,23 @@
 //! A mutex in order of arrival that passes over who does not run (MCS with eviction, the notes' "Preemption tolerant MCS
-//! locks").
+//! locks"), in turns.
 //!
 //! A queue in order of arrival stands still when the thread at its head has lost its processor. Here the holder looks, when
 //! it releases, whether the next one runs ([`sched`](crate::sched)). If not, it tells it that it is *evicted*, and looks at
 //! the one behind it. An evicted thread that runs again queues up again at the end. After [`EVICTIONS`] evictions it is
 //! served in turn, whatever it does. A thread that sleeps is not passed over: it is woken, and the lock is its own.
 //!
-//! **When to use:** where the order of arrival matters among threads that run, and each should get as much as every
-//! other. **When not:** for throughput alone ([`Mutex`](crate::mutex)); with critical sections so long that waiters sleep: each
-//! hand-over is then a wake. **Progress and fairness:** no thread that runs is overtaken by a later one; a thread that loses
-//! its processor while it waits is overtaken at most by the queues it was evicted from, `EVICTIONS` times. **Cost:** uncontended,
-//! one compare-and-swap each way and one store; 16 bytes; a waiter lies on its thread's stack. **Cancellation:** a thread
-//! must not be cancelled while it waits.
+//! That is [`RawFifoLock`], which hands itself over at every release. `FairMutex` is the same queue as the line before a
+//! lock [in turns](crate::turns): who is next in it may take the lock again and again for half a millisecond. With
+//! critical sections of some nanoseconds that is many times as fast ("Locks and queues" in docs/performance.md), most of all
+//! where the queue alone wakes one thread after the other; over some turns each thread's share is the same.
+//!
+//! **When to use:** where each thread should get as much as every other, and in order of arrival. **When not:** where the next
+//! critical section must be the next thread's even if both run (`RawFifoLock`, through `lock_api::Mutex`); for throughput
+//! alone ([`Mutex`](crate::mutex)). **Progress and fairness:** nobody overtakes the first in the line but the thread whose turn
+//! it is; in the line, no thread that runs is overtaken by a later one, and one that loses its processor is overtaken at
+//! most by the queues it was evicted from, `EVICTIONS` times. With `n` waiters one waits for at most about `n` half
+//! milliseconds, or `n` critical sections if these are longer. **Cost:** uncontended, one compare-and-swap each way; 40 bytes
+//! (`RawFifoLock`: 16); a waiter lies on its thread's stack. **Cancellation:** a thread must not be cancelled while it waits.
 //!
 //! # The queue
 //!
@@ -92,7 +98,15 @@ impl<O: RunningOracle> RawQueueLock<O> {
     #[inline]
     pub fn lock(&self) {
         if !self.try_lock() {
-            self.lock_slow();
+            self.lock_slow(WAIT_NS, O::YIELDING_NS);
+        }
+    }
+
+    /// As [`RawQueueLock::lock`], for a thread that others let in after some 100 us at the earliest if not at once: it sleeps soon.
+    #[cfg(any(feature = "std", loom))]
+    pub(crate) fn lock_in_line(&self) {
+        if !self.try_lock() {
+            self.lock_slow(crate::spin::SLEEP_AND_WAKE_NS, 0);
         }
     }
 
@@ -103,7 +117,7 @@ impl<O: RunningOracle> RawQueueLock<O> {
     }
 
     #[cold]
-    fn lock_slow(&self) {
+    fn lock_slow(&self, looking_ns: u64, yielding_ns: u64) {
         let node = Node {
             next: AtomicPtr::new(ptr::null_mut()),
             mark: AtomicUsize::new(0),
@@ -131,8 +145,8 @@ impl<O: RunningOracle> RawQueueLock<O> {
             };
             // ORDER fair.link: Release, with the loads in `adopt` and `unlock`. Weaker, the holder could read an old node.
             link.store(me, step::order("fair.link: Release", Ordering::Release));
-            let patience = Patience::for_nanos(WAIT_NS);
-            if node.cell.wait_yielding(patience, O::YIELDING_NS, || O::looks(mark)) == GRANTED {
+            let patience = Patience::for_nanos(looking_ns);
+            if node.cell.wait_yielding(patience, yielding_ns, || O::looks(mark)) == GRANTED {
                 break;
             }
             evictions += 1;
@@ -241,10 +255,14 @@ impl<O: RunningOracle> Default for RawQueueLock<O> {
 /// The queue lock that evicts nobody: MCS, spin then park, with direct hand-over. For comparison, and to restrict.
 pub type RawMcsLock = RawQueueLock<Ignorant>;
 
-/// A mutex in order of arrival that passes over who does not run, without data.
+/// A queue lock that passes over who does not run, and hands itself over at every release; without data.
 #[cfg(all(feature = "std", not(loom)))]
-pub type RawFairMutex = RawQueueLock<crate::sched::ByProcessor>;
-/// A mutex in order of arrival that passes over who does not run. See the [module](self).
+pub type RawFifoLock = RawQueueLock<crate::sched::ByProcessor>;
+
+/// A mutex that threads have in turns, in order of arrival past those that do not run; without data.
+#[cfg(all(feature = "std", not(loom)))]
+pub type RawFairMutex = crate::turns::TurnLock<RawFifoLock>;
+/// A mutex that threads have in turns, in order of arrival past those that do not run. See the [module](self).
 #[cfg(all(feature = "std", not(loom)))]
 pub type FairMutex<T> = lock_api::Mutex<RawFairMutex, T>;
 /// Proof that the current thread holds a [`FairMutex`].
@@ -259,23 +277,5 @@ unsafe impl<O: RunningOracle> lock_api::RawMutex for RawQueueLock<O> {
 
     type GuardMarker = lock_api::GuardSend;
 
-    #[inline]
-    fn lock(&self) {
-        Self::lock(self);
-    }
-
-    #[inline]
-    fn try_lock(&self) -> bool {
-        Self::try_lock(self)
-    }
-
-    #[inline]
-    unsafe fn unlock(&self) {
-        // SAFETY: the caller's promise.
-        unsafe { Self::unlock(self) };
-    }
-
-    fn is_locked(&self) -> bool {
-        Self::is_locked(self)
-    }
+    own_methods!();
 }

@@ -66,13 +66,22 @@ impl Gate {
     /// Goes in, sleeping while the gate is closed.
     pub fn enter(&self) -> Inside<'_> {
         loop {
-            let seen = self.changed.current();
-            // ORDER gate.open: Relaxed; `try_enter` decides.
-            if self.closed.load(Ordering::Relaxed) {
-                self.changed.wait(seen);
-            } else if let Some(inside) = self.try_enter() {
+            self.wait_until_open();
+            if let Some(inside) = self.try_enter() {
                 return inside;
             }
+        }
+    }
+
+    /// Sleeps while the gate is closed. It may be closed again when this returns.
+    pub fn wait_until_open(&self) {
+        loop {
+            let seen = self.changed.current();
+            // ORDER gate.open: Relaxed; `try_enter` decides.
+            if !self.closed.load(Ordering::Relaxed) {
+                return;
+            }
+            self.changed.wait(seen);
         }
     }
 

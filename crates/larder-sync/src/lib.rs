@@ -39,6 +39,13 @@
 //! A model may leave out one step of a protocol, and must fail then: see `mutants` and [`step`]. Signals, which stop
 //! threads, have a model of their own (`signals`, under loom only).
 //!
+//! loom explores everything, of two to four threads. More threads, for longer, and unfairly scheduled (who loses a
+//! priority may not run again before all others wait for it) are tried by shuttle, on the same code, at random:
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom --cfg shuttle" cargo test -p larder-sync --release --test 'shuttle_*'
+//! ```
+//!
 //! loom looks for a race with the last access of a word only, so a thread's own load can hide another's. Where that
 //! mattered, the code avoids such a load and says so.
 
@@ -55,6 +62,32 @@ macro_rules! const_unless_loom {
         $(#[$attribute])*
         #[cfg(loom)]
         $visibility fn $name($($arguments)*) -> $result $body
+    };
+}
+
+/// The methods of `lock_api::RawMutex` by the type's own of the same names.
+#[cfg(any(feature = "std", loom))]
+macro_rules! own_methods {
+    () => {
+        #[inline]
+        fn lock(&self) {
+            Self::lock(self);
+        }
+
+        #[inline]
+        fn try_lock(&self) -> bool {
+            Self::try_lock(self)
+        }
+
+        #[inline]
+        unsafe fn unlock(&self) {
+            // SAFETY: the caller's promise.
+            unsafe { Self::unlock(self) };
+        }
+
+        fn is_locked(&self) -> bool {
+            Self::is_locked(self)
+        }
     };
 }
 
@@ -92,6 +125,8 @@ pub mod spin;
 pub mod step;
 pub mod termination;
 pub mod ticks;
+#[cfg(any(feature = "std", loom))]
+pub mod turns;
 pub mod worklist;
 
 /// The asymmetric fence by the name that others know it by.
@@ -114,9 +149,13 @@ pub mod mutants;
 #[doc(hidden)]
 pub mod signals;
 
-#[cfg(loom)]
+#[cfg(all(loom, not(shuttle)))]
 #[doc(hidden)]
 pub use loom;
+#[cfg(all(loom, shuttle))]
+#[doc(hidden)]
+#[path = "unfair.rs"]
+pub mod loom;
 
 /// Declares a static of the process. Under loom, whose objects live for one execution, each execution has its own.
 #[macro_export]

@@ -69,6 +69,14 @@ impl Event {
         }
     }
 
+    /// Sleeps until the count is no longer `seen`, or for no reason.
+    #[cfg(any(feature = "std", loom))]
+    pub(crate) fn wait_once(&self, seen: u32) {
+        if self.current() == seen {
+            self.count.wait(seen);
+        }
+    }
+
     /// Sleeps as [`Event::wait`] does, for at most `nanos` nanoseconds; returns whether the count has moved. In a model,
     /// `u64::MAX` is a time that never passes, and any other has passed when others have run.
     pub fn wait_timeout(&self, seen: u32, nanos: u64) -> bool {

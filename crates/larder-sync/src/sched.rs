@@ -6,6 +6,16 @@
 //! another processor nothing follows; but threads that look leave their name on the processor's slot as they look, and a
 //! name that has been replaced belongs to a thread that has been displaced.
 //!
+//! Where the C library registers no such area, the thread's processor time says it: who runs has had more of it at a second
+//! look. That answers both ways, and costs two system calls (0.2 to 0.4 us each), a hundred times as much as the comparison; so it
+//! is the fallback, and does not confirm what the comparison leaves open.
+//!
+//! | oracle | asks | says "no" wrongly | does not notice | a look costs |
+//! |---|---|---|---|---|
+//! | [`Ignorant`] | nothing | never | everything | nothing |
+//! | `ByProcessor` | which processor it is on | never | who lost another processor, until somebody else looks there | a load from its line |
+//! | `ByCpuClock` | its processor time, twice | in a guest, after the host took time | who stops between the two | two system calls |
+//!
 //! Every answer is old at once, and inside a virtual machine it knows nothing of the host. Use it to choose, never to be
 //! safe.
 
@@ -25,7 +35,8 @@ pub enum Running {
 pub trait RunningOracle {
     /// How long a waiter whose patience is over gives its processor away before it sleeps, in nanoseconds. While it does, it
     /// is passed over, which costs nothing; once it sleeps, the lock waits for it. A queue in which all sleep stays so:
-    /// each hand-over is a wake, and whoever comes back has lost patience before its turn.
+    /// each hand-over is a wake, and whoever comes back has lost patience before its turn. A line before a lock
+    /// [in turns](crate::turns) does not yield: there a wake is one of many acquisitions.
     const YIELDING_NS: u64 = 0;
 
     /// What the calling thread publishes when it begins to wait.
@@ -55,13 +66,60 @@ impl RunningOracle for Ignorant {
     }
 }
 
-/// Compares processors, by the words that the kernel keeps for restartable sequences. Without them it knows nothing.
+/// Compares processors, by the words that the kernel keeps for restartable sequences. Without them it is [`ByCpuClock`].
 #[cfg(all(feature = "std", not(loom)))]
 pub struct ByProcessor;
 
+/// Asks the kernel twice how much processor time the thread has had.
+#[cfg(all(feature = "std", not(loom)))]
+pub struct ByCpuClock;
+
+#[cfg(all(feature = "std", not(loom)))]
+mod by_cpu_clock {
+    use super::{ByCpuClock, Running, RunningOracle};
+    use crate::errno::keep_errno;
+
+    /// The processor time of the thread behind a mark, in nanoseconds; nothing where the kernel does not say.
+    fn time_of(mark: usize) -> Option<i64> {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: a writable timespec; a clock that does not exist is refused.
+        let result = keep_errno(|| unsafe { libc::clock_gettime(mark as u32 as libc::clockid_t, &mut time).into() });
+        result.is_ok().then(|| time.tv_sec * 1_000_000_000 + time.tv_nsec)
+    }
+
+    impl RunningOracle for ByCpuClock {
+        const YIELDING_NS: u64 = super::YIELDING_NS;
+
+        /// The thread's clock, which is negative, so that no mark is 0.
+        fn mark() -> usize {
+            let mut clock: libc::clockid_t = 0;
+            // SAFETY: the calling thread, and a writable clock number.
+            let known = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) } == 0;
+            if known { clock as u32 as usize } else { 0 }
+        }
+
+        #[inline]
+        fn looks(_mark: usize) {}
+
+        unsafe fn is_running(mark: usize) -> Running {
+            if mark == 0 {
+                return Running::Perhaps;
+            }
+            match (time_of(mark), time_of(mark)) {
+                (Some(before), Some(after)) if before == after => Running::No,
+                _ => Running::Perhaps,
+            }
+        }
+    }
+}
+
+/// How long waiters of either oracle give their processor away: some turns of the kernel's scheduler.
+#[cfg(all(feature = "std", not(loom)))]
+const YIELDING_NS: u64 = 20_000_000;
+
 #[cfg(all(feature = "std", not(loom)))]
 mod by_processor {
-    use super::{ByProcessor, Ordering, Running, RunningOracle};
+    use super::{ByCpuClock, ByProcessor, Ordering, Running, RunningOracle};
     use crate::line::Line;
     use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicUsize};
     use larder_sys::rseq_area;
@@ -103,21 +161,20 @@ mod by_processor {
     }
 
     impl RunningOracle for ByProcessor {
-        const YIELDING_NS: u64 = 20_000_000;
+        const YIELDING_NS: u64 = super::YIELDING_NS;
 
         fn mark() -> usize {
-            let mark = own_word().map_or(0, |word| word.expose_provenance());
+            let Some(word) = own_word() else { return ByCpuClock::mark() };
+            let mark = word.expose_provenance();
             Self::looks(mark);
             mark
         }
 
         #[inline]
         fn looks(mark: usize) {
-            if mark == 0 {
-                return;
-            }
+            let Some(word) = own_word() else { return };
             // SAFETY: the calling thread's own word.
-            let cpu = unsafe { read(core::ptr::with_exposed_provenance_mut(mark)) };
+            let cpu = unsafe { read(word) };
             let last = &LAST[cpu as usize % SLOTS];
             // ORDER sched.hint: Relaxed, both; a hint. The load keeps a line that has the name already from being written.
             if last.load(Ordering::Relaxed) != mark {
@@ -126,7 +183,10 @@ mod by_processor {
         }
 
         unsafe fn is_running(mark: usize) -> Running {
-            let (Some(own), true) = (own_word(), mark != 0) else { return Running::Perhaps };
+            let Some(own) = own_word() else {
+                // SAFETY: the caller's promise; the mark is a clock, because no thread of this process has a word.
+                return unsafe { ByCpuClock::is_running(mark) };
+            };
             // SAFETY: this thread's word; and, by the caller's promise, a living thread's.
             let (before, its, after) =
                 unsafe { (read(own), read(core::ptr::with_exposed_provenance_mut(mark)), read(own)) };
@@ -134,5 +194,64 @@ mod by_processor {
             let displaced = LAST[its as usize % SLOTS].load(Ordering::Relaxed) != mark;
             if (before == after && its == before) || displaced { Running::No } else { Running::Perhaps }
         }
+    }
+}
+
+#[cfg(all(test, feature = "std", not(loom)))]
+mod tests {
+    use super::{ByCpuClock, ByProcessor, Running, RunningOracle};
+    use std::process::{Command, Stdio};
+    use std::sync::mpsc::channel;
+
+    /// Whether the calling thread is found to run. In a guest, time that the host had for itself is taken off the thread's, which then stands
+    /// still for a while.
+    fn finds_itself<O: RunningOracle>() -> bool {
+        // SAFETY: the calling thread has not ended.
+        (0..1_000_000).any(|_| unsafe { O::is_running(O::mark()) } == Running::Perhaps)
+    }
+
+    #[test]
+    fn who_asks_runs() {
+        assert!(finds_itself::<ByCpuClock>());
+    }
+
+    #[test]
+    fn who_sleeps_does_not_run() {
+        let (marks, mark) = channel();
+        let (end, ended) = channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                marks.send(ByCpuClock::mark()).unwrap();
+                ended.recv().unwrap_err();
+            });
+            let mark = mark.recv().unwrap();
+            // It may take a moment until it sleeps.
+            let sleeps = (0..1_000_000).any(|_| {
+                std::thread::yield_now();
+                // SAFETY: it has not ended.
+                unsafe { ByCpuClock::is_running(mark) == Running::No }
+            });
+            drop(end);
+            assert!(sleeps, "a thread that waits was taken for a running one");
+        });
+    }
+
+    /// In a process of its own, because the C library registers at its start.
+    #[test]
+    fn without_the_areas_of_sequences_the_clock_is_asked() {
+        const CHILD: &str = "LARDER_TEST_WITHOUT_SEQUENCES";
+        if std::env::var_os(CHILD).is_some() {
+            assert_eq!(ByProcessor::mark(), ByCpuClock::mark());
+            assert!(finds_itself::<ByProcessor>());
+            return;
+        }
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "sched::tests::without_the_areas_of_sequences_the_clock_is_asked"])
+            .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
+            .env(CHILD, "1")
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(status.success(), "see its message above");
     }
 }

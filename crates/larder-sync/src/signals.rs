@@ -4,8 +4,8 @@
 //! when one arrives, as in the kernel. A look is an atomic exchange, so loom explores every moment at which the signal
 //! may have arrived. Sending orders what the sender did before what the handler does; nothing is ordered the other way.
 
-use loom::sync::atomic::{AtomicBool, Ordering, fence};
-use loom::sync::{Condvar, Mutex};
+use crate::loom::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::loom::sync::{Condvar, Mutex};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub(crate) type Bed = Arc<Condvar>;
 pub struct Target {
     handler: fn(),
     pending: AtomicBool,
+    /// A second signal: the client's.
+    client: AtomicBool,
     /// The futex on which the thread sleeps, if it sleeps.
     asleep: Mutex<Option<(Queue, Bed)>>,
 }
@@ -26,10 +28,12 @@ pub struct Target {
 struct Own {
     target: Option<Arc<Target>>,
     masked: bool,
+    /// The client's handler, if it has one and is not in it.
+    client: Option<fn()>,
 }
 
-loom::thread_local! {
-    static OWN: RefCell<Own> = RefCell::new(Own { target: None, masked: false });
+crate::loom::thread_local! {
+    static OWN: RefCell<Own> = RefCell::new(Own { target: None, masked: false, client: None });
 }
 
 std::thread_local! {
@@ -44,10 +48,31 @@ fn own<R>(f: impl FnOnce(&mut Own) -> R) -> Option<R> {
 
 /// The calling thread takes signals from here on: `handler` runs for each, with signals masked.
 pub fn take_with(handler: fn()) -> Arc<Target> {
-    let target = Arc::new(Target { handler, pending: AtomicBool::new(false), asleep: Mutex::new(None) });
+    let target = Arc::new(Target {
+        handler,
+        pending: AtomicBool::new(false),
+        client: AtomicBool::new(false),
+        asleep: Mutex::new(None),
+    });
     own(|own| own.target = Some(target.clone()));
     ANYBODY_TAKES.set(true);
     target
+}
+
+/// From here on `handler` runs for a signal of the client's, with that one masked and no other. The calling thread takes signals.
+/// Returns what [`send_clients`] wants.
+pub fn handle_clients(handler: fn()) -> Arc<Target> {
+    own(|own| {
+        own.client = Some(handler);
+        own.target.clone()
+    })
+    .flatten()
+    .expect("a thread that takes signals")
+}
+
+/// Sends the client's signal to a thread. It ends no wait on a futex, as if it came after it.
+pub fn send_clients(target: &Target) {
+    target.client.swap(true, Ordering::Release);
 }
 
 /// Masks the calling thread's signals, or takes those that wait; returns what it was before.
@@ -66,12 +91,22 @@ pub fn look() {
         let Some(Some(target)) = own(|own| own.target.clone().filter(|_| !own.masked)) else { return };
         // Relaxed, and a fence only after the signal: a look that finds nothing must order nothing.
         if !target.pending.swap(false, Ordering::Relaxed) {
-            return;
+            return look_for_clients(&target);
         }
         fence(Ordering::Acquire);
         own(|own| own.masked = true);
         (target.handler)();
         own(|own| own.masked = false);
+    }
+}
+
+fn look_for_clients(target: &Target) {
+    let Some(Some(handler)) = own(|own| own.client) else { return };
+    if target.client.swap(false, Ordering::Relaxed) {
+        fence(Ordering::Acquire);
+        own(|own| own.client = None);
+        handler();
+        own(|own| own.client = Some(handler));
     }
 }
 

@@ -117,5 +117,5 @@ pub(crate) fn give_way() {
 /// Lets another thread run.
 #[cfg(loom)]
 pub(crate) fn give_way() {
-    loom::thread::yield_now();
+    crate::loom::thread::yield_now();
 }

@@ -97,6 +97,12 @@ impl Cell {
         }
     }
 
+    /// Sleeps for about `nanos` nanoseconds, while nobody tells the waiter anything. A signal ends it early.
+    #[cfg(any(feature = "std", loom))]
+    pub(crate) fn doze(&self, nanos: u64) {
+        self.word.wait_before(LOOKING, crate::futex::Deadline::after(nanos));
+    }
+
     #[cold]
     fn sleep(&self) -> u32 {
         // ORDER cell.tell: Acquire on failure, as above; Relaxed on success, which tells only that this thread sleeps.
@@ -313,7 +319,7 @@ pub(crate) struct Turns {
 #[cfg(not(loom))]
 const TURN_NS: u64 = 1_000_000;
 /// A woken thread that has not come after this long has been put behind somebody on a busy processor, perhaps while
-/// another one is idle.
+/// another one is idle. (200 us: no difference at 64 and 256 threads with 250 steps outside, 5 % less at 16.)
 #[cfg(not(loom))]
 const LATE_NS: u64 = 50_000;
 /// The clock is read at every so many releases with waiters.

@@ -11,14 +11,19 @@ use std::time::Duration;
 const THREADS: usize = 256;
 const ROUNDS: usize = 64;
 
+const WITH_IDLERS: bool = true;
+const WITHOUT_IDLERS: bool = false;
+
 /// Two words that are equal outside of critical sections, deliberately not atomic.
 #[derive(Default)]
 struct Pair(u64, u64);
 
-fn pairs_stay_equal<R: RawMutex + Send + Sync>() {
+/// With `idlers`, some threads run only when nobody else wants to. Locks that hand over to whoever is next, running or not, would
+/// spend minutes on that: 255 threads wait while the one that has the lock has no processor.
+fn pairs_stay_equal<R: RawMutex + Send + Sync>(idlers: bool) {
     let pair = lock_api::Mutex::<R, Pair>::new(Pair::default());
     let tries = AtomicUsize::new(0);
-    storm::rages(THREADS, |thread| {
+    let work = |thread| {
         for round in 0..ROUNDS {
             let tried = ((thread + round) % 5 == 0).then(|| pair.try_lock()).flatten();
             if tried.is_some() {
@@ -33,7 +38,12 @@ fn pairs_stay_equal<R: RawMutex + Send + Sync>() {
             }
             guard.1 += 1;
         }
-    });
+    };
+    if idlers {
+        storm::rages_over_idlers(THREADS, work)
+    } else {
+        storm::rages(THREADS, work)
+    }
     let guard = pair.lock();
     assert_eq!((guard.0, guard.1), ((THREADS * ROUNDS) as u64, (THREADS * ROUNDS) as u64));
 }
@@ -49,11 +59,11 @@ fn a_failed_try_leaves_it_held<R: RawMutex + Send + Sync>() {
 }
 
 macro_rules! every_mutex {
-    ($($name:ident: $raw:ty;)*) => { $(
+    ($($name:ident: $raw:ty, $idlers:ident;)*) => { $(
         mod $name {
             #[test]
             fn pairs_stay_equal() {
-                super::pairs_stay_equal::<$raw>();
+                super::pairs_stay_equal::<$raw>(super::$idlers);
             }
             #[test]
             fn a_failed_try_leaves_it_held() {
@@ -64,12 +74,14 @@ macro_rules! every_mutex {
 }
 
 every_mutex! {
-    mutex: larder_sync::mutex::RawMutex;
-    restricted_mcs: larder_sync::restrict::ConcurrencyRestricted<larder_sync::fair::RawMcsLock>;
-    restricted_parking_lot: larder_sync::restrict::ConcurrencyRestricted<parking_lot::RawMutex>;
-    fair: larder_sync::fair::RawFairMutex;
-    mcs: larder_sync::fair::RawMcsLock;
-    reciprocating: larder_sync::reciprocating::RawReciprocating;
+    mutex: larder_sync::mutex::RawMutex, WITH_IDLERS;
+    restricted_mcs: larder_sync::restrict::ConcurrencyRestricted<larder_sync::fair::RawMcsLock>, WITH_IDLERS;
+    restricted_parking_lot: larder_sync::restrict::ConcurrencyRestricted<parking_lot::RawMutex>, WITH_IDLERS;
+    fair: larder_sync::fair::RawFairMutex, WITH_IDLERS;
+    fifo: larder_sync::fair::RawFifoLock, WITH_IDLERS;
+    mcs: larder_sync::fair::RawMcsLock, WITHOUT_IDLERS;
+    reciprocating: larder_sync::reciprocating::RawReciprocating, WITHOUT_IDLERS;
+    reciprocating_in_turns: larder_sync::reciprocating::RawReciprocatingMutex, WITH_IDLERS;
 }
 
 /// Every thread takes what it was given, whoever notifies.
@@ -128,9 +140,10 @@ fn a_wait_with_a_limit_says_that_nothing_came() {
 fn locks_are_as_small_as_documented() {
     use larder_sync::{biased, clh, fair, mutex, phase_fair, reciprocating, restrict};
     assert_eq!(size_of::<mutex::RawMutex>(), 48);
-    assert_eq!(size_of::<fair::RawFairMutex>(), 16);
-    assert_eq!(size_of::<reciprocating::RawReciprocating>(), 24);
-    assert_eq!(size_of::<restrict::ConcurrencyRestricted<fair::RawFairMutex>>(), 16 + 56);
+    assert_eq!(size_of::<fair::RawFairMutex>(), 40);
+    assert_eq!(size_of::<fair::RawFifoLock>(), 16);
+    assert_eq!(size_of::<reciprocating::RawReciprocatingMutex>(), 48);
+    assert_eq!(size_of::<restrict::ConcurrencyRestricted<fair::RawMcsLock>>(), 16 + 56);
     assert_eq!(size_of::<clh::ClhLock>(), 8);
     assert_eq!(size_of::<phase_fair::RawPhaseFair>(), 72);
     assert_eq!(size_of::<biased::BiasedRwLock<phase_fair::RawPhaseFair>>(), 72 + 16);

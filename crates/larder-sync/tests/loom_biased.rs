@@ -90,6 +90,41 @@ fn two_readers_share_a_slot_with_who_writes() {
     readers_and_a_writer(2, 1, 2);
 }
 
+/// A reader's mark may be taken, before it has looked whether the bias stands, by another that came by the inner lock: that
+/// lock is the first one's from then on.
+fn a_mark_is_taken_before_the_look() {
+    model::explore(3, || {
+        let guarded = Guarded::biased();
+        // The second thread's slot is the other one.
+        thread::spawn(|| ()).join().unwrap();
+        let reader = {
+            let guarded = guarded.clone();
+            thread::spawn(move || guarded.read())
+        };
+        guarded.write();
+        assert_eq!(guarded.read(), 1);
+        assert!(reader.join().unwrap() <= 1);
+        assert!(guarded.lock.try_lock_exclusive(), "somebody was left inside");
+    });
+}
+
+#[test]
+fn a_lock_that_was_left_to_a_reader_is_released() {
+    a_mark_is_taken_before_the_look();
+}
+
+#[test]
+#[should_panic(expected = "somebody was left inside")]
+fn a_lock_that_was_left_to_nobody_is_found() {
+    step::without("biased: the lock that was left", a_mark_is_taken_before_the_look);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn left_to_relaxed() {
+    step::without("biased.left_to: Acquire", a_mark_is_taken_before_the_look);
+}
+
 #[test]
 fn a_try_to_write_does_not_wait_for_a_reader() {
     model::explore(3, || {

@@ -114,6 +114,34 @@ mutants! {
     turn_written_relaxed: "ticket.turn: Release", tickets_in_order(2, 1, 3) => "Causality violation";
 }
 
+/// One puts, takes the value back if nobody has it, and puts it again; another takes.
+fn a_value_comes_twice(preemptions: usize) {
+    model::explore(preemptions, || {
+        let queue = Arc::new(BoundedQueue::with_capacity(2));
+        let consumer = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.take())
+        };
+        queue.put(7);
+        if let Ok(value) = queue.try_take() {
+            queue.put(value);
+        }
+        assert_eq!(consumer.join().unwrap(), 7);
+    });
+}
+
+#[test]
+fn a_wake_for_a_value_that_is_gone_is_not_the_last() {
+    a_value_comes_twice(3);
+}
+
+/// Its count is taken off for a value that another one takes, and it falls asleep after that.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn who_reads_the_event_after_counting_itself_sleeps_uncounted() {
+    step::without("events: the event before the count", || a_value_comes_twice(3));
+}
+
 /// Two take and two put (`LOOM_MAX_PREEMPTIONS=2` takes minutes). The one who puts first may be slow: then who was woken for the second value finds it behind one
 /// that is not finished, and sleeps again.
 fn two_values_for_two_sleepers(preemptions: usize) {

@@ -2,10 +2,10 @@
 //! promises.
 #![cfg(not(loom))]
 
-use larder_sync::fair::RawFairMutex;
+use larder_sync::fair::{RawFairMutex, RawFifoLock};
 use larder_sync::mutex::RawMutex;
 use larder_sync::phase_fair::RawPhaseFair;
-use larder_sync::reciprocating::RawReciprocating;
+use larder_sync::reciprocating::{RawReciprocating, RawReciprocatingMutex};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread::{self, Scope};
@@ -54,12 +54,15 @@ fn order_of<R: lock_api::RawMutex + Send + Sync>() -> Vec<u32> {
 #[test]
 fn the_fair_mutex_admits_in_the_order_of_arrival() {
     assert_eq!(order_of::<RawFairMutex>(), [1, 2, 3, 4, 5]);
+    assert_eq!(order_of::<RawFifoLock>(), [1, 2, 3, 4, 5]);
 }
 
 /// The newest first; but who comes when the group is being served waits until it has been: nobody is bypassed by it.
 #[test]
 fn the_reciprocating_mutex_admits_the_newest_of_the_group() {
     assert_eq!(order_of::<RawReciprocating>(), [4, 3, 2, 1, 5]);
+    // The first to come is at the head already, and no group of the line.
+    assert_eq!(order_of::<RawReciprocatingMutex>(), [1, 4, 3, 2, 5]);
 }
 
 #[test]

@@ -228,3 +228,31 @@ fn the_clock_never_goes_back() {
         assert!(clock.now_ns() >= 9_000_000, "it moves");
     }
 }
+
+/// A billion reads by four threads, each of which sees what another has read now and then.
+#[test]
+#[ignore = "some ten seconds: cargo test -p larder-sync --features std --release --test toolkit billion -- --ignored"]
+fn the_clock_never_goes_back_in_a_billion_reads() {
+    const READS: u64 = 250_000_000;
+    let clock = MonotonicClock::new(Duration::from_micros(1));
+    let seen = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut last = 0;
+                for read in 0..READS {
+                    if read % 256 == 0 {
+                        // ORDER test.seen: Acquire, with the Release below: what others have seen before.
+                        last = last.max(seen.load(Ordering::Acquire));
+                    }
+                    let now = clock.now_ns();
+                    assert!(now >= last, "the clock went back by {} ns", last - now);
+                    last = now;
+                    if read % 256 == 128 {
+                        seen.fetch_max(now, Ordering::Release);
+                    }
+                }
+            });
+        }
+    });
+}

@@ -19,6 +19,7 @@ pub mod loader;
 pub mod membarrier;
 pub mod memory;
 pub mod numa;
+pub mod pagemap;
 pub mod report;
 pub mod rseq_area;
 pub mod signal;

@@ -1,6 +1,7 @@
 //! Signals: masks, handlers, and sending one to a thread.
 
 use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// The signal by which glibc cancels a thread. Its functions leave it out of every set that they make or apply.
 const SIGCANCEL: u32 = 32;
@@ -62,6 +63,14 @@ impl Mask {
     }
 }
 
+/// Whether a signal that the calling thread masks waits for it, or for any thread of the process.
+pub fn waits(signal: i32) -> bool {
+    let mut waiting = 0u64;
+    // SAFETY: asks only, with room for the kernel's set.
+    unsafe { libc::syscall(libc::SYS_rt_sigpending, &raw mut waiting, KERNEL_SET) };
+    waiting & (1 << (signal - 1)) != 0
+}
+
 /// A handler with the three arguments of `SA_SIGINFO`.
 pub type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
 
@@ -109,26 +118,33 @@ impl Handling {
         if self.handler == libc::SIG_DFL || self.handler == libc::SIG_IGN {
             return;
         }
-        // SAFETY: the caller's promise; the flag says which of the two types the handler has.
-        unsafe {
-            if self.has_context {
-                core::mem::transmute::<usize, Handler>(self.handler)(signal, info, context);
-            } else {
-                core::mem::transmute::<usize, extern "C" fn(i32)>(self.handler)(signal);
-            }
-        }
+        // As the kernel does, all three arguments for every handler: one that takes a single one does not look at the others' registers,
+        // and the interposed calls' own handler looks at them whatever the client's takes.
+        // SAFETY: the caller's promise.
+        unsafe { core::mem::transmute::<usize, Handler>(self.handler)(signal, info, context) };
     }
 }
 
-/// What handles the signal now.
+/// What handles the signal now, as the kernel knows it: the C library's function may be interposed, and then says what the
+/// client asked for.
 pub fn handling(signal: i32) -> Handling {
+    /// The kernel's `sigaction` on x86-64.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Action {
+        handler: usize,
+        flags: u64,
+        restorer: usize,
+        mask: u64,
+    }
+    const _: () = assert!(size_of::<Action>() == 24 + KERNEL_SET);
+    let mut action = Action::default();
     // SAFETY: asks only, with room for the answer.
-    let action = unsafe {
-        let mut action: libc::sigaction = core::mem::zeroed();
-        libc::sigaction(signal, ptr::null(), &mut action);
-        action
+    unsafe {
+        let none = ptr::null::<Action>();
+        libc::syscall(libc::SYS_rt_sigaction, signal, none, &raw mut action, KERNEL_SET)
     };
-    Handling { handler: action.sa_sigaction, has_context: action.sa_flags & libc::SA_SIGINFO != 0 }
+    Handling { handler: action.handler, has_context: action.flags & libc::SA_SIGINFO as u64 != 0 }
 }
 
 /// The alternate signal stack that the calling thread runs on.
@@ -203,16 +219,39 @@ pub enum SendError {
 /// What a signal of [`send`] carries.
 static OURS: u8 = 0;
 
-/// Whether a handler's argument says that [`send`] sent the signal.
+/// Whether [`send`] ever had to use the call that says only which process sent.
+///
+/// Sync: set before such a signal is sent, which orders it for the handler.
+static PLAIN: AtomicBool = AtomicBool::new(false);
+
+/// Who sent a signal, as far as a handler's argument tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// [`send`] did.
+    Here,
+    /// Somebody else.
+    Other,
+    /// It does not tell: signals that the kernel may not queue any more (RLIMIT_SIGPENDING) arrive without a sender.
+    Unsaid,
+}
+
+/// Who sent the signal.
 ///
 /// # Safety
 /// `info` is what the kernel gave to a handler.
-pub unsafe fn was_sent_here(info: *const libc::siginfo_t) -> bool {
-    // SAFETY: the caller's promise; a signal with this code has a value.
-    unsafe { (*info).si_code == libc::SI_QUEUE && (*info).si_value().sival_ptr == (&raw const OURS).cast_mut().cast() }
+pub unsafe fn sender(info: *const libc::siginfo_t) -> Sender {
+    // SAFETY: the caller's promise; signals with these codes have a value, or the number of a process.
+    unsafe {
+        match (*info).si_code {
+            libc::SI_QUEUE if (*info).si_value().sival_ptr == (&raw const OURS).cast_mut().cast() => Sender::Here,
+            libc::SI_USER if (*info).si_pid() == 0 => Sender::Unsaid,
+            libc::SI_TKILL if PLAIN.load(Ordering::Relaxed) && (*info).si_pid() == libc::getpid() => Sender::Unsaid,
+            _ => Sender::Other,
+        }
+    }
 }
 
-/// Sends a signal to one thread of this process, in a way that [`was_sent_here`] tells apart; 0 asks only whether it is
+/// Sends a signal to one thread of this process, in a way that [`sender`] tells apart; 0 asks only whether it is
 /// there.
 pub fn send(tid: i32, signal: i32) -> Result<(), SendError> {
     /// `siginfo_t` as the kernel has it for queued signals.
@@ -242,8 +281,15 @@ pub fn send(tid: i32, signal: i32) -> Result<(), SendError> {
             rest: [0; 12],
         };
         let queued = signal != 0 && libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, &raw const info) == 0;
-        // A sandbox may allow only the older call.
-        if queued { 0 } else { libc::syscall(libc::SYS_tgkill, pid, tid, signal) }
+        if queued {
+            0
+        } else {
+            if signal != 0 && crate::memory::errno() != libc::ESRCH {
+                // A sandbox allows only the older call.
+                PLAIN.store(true, Ordering::Relaxed);
+            }
+            libc::syscall(libc::SYS_tgkill, pid, tid, signal)
+        }
     };
     if r == 0 {
         return Ok(());

@@ -54,6 +54,12 @@ impl<T: Copy> Vector<T> {
         unsafe { core::slice::from_raw_parts(self.at.as_ptr(), self.used) }
     }
 
+    /// The values, to be changed or put in order.
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        // SAFETY: as above, and the vector is borrowed alone.
+        unsafe { core::slice::from_raw_parts_mut(self.at.as_ptr(), self.used) }
+    }
+
     /// Takes the last value.
     pub fn pop(&mut self) -> Option<T> {
         let last = self.as_slice().last().copied();
@@ -94,6 +100,8 @@ mod tests {
             v.push(i).unwrap();
         }
         assert!(v.as_slice().iter().copied().eq(0..10 * FIRST));
+        v.as_mut_slice()[3] = 4;
+        assert_eq!(v.as_slice()[2..5], [2, 4, 4]);
         assert_eq!(v.pop(), Some(10 * FIRST - 1));
         v.clear();
         assert_eq!(v.as_slice(), []);

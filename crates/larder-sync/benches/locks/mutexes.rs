@@ -108,15 +108,18 @@ pub fn run(options: &Options) {
                 ],
             );
         }
-        if options.wants("fair") {
+        for (name, other) in [("fair", 0), ("fair-250", 250)] {
+            if !options.wants(name) {
+                continue;
+            }
             compare(
-                "fair: empty non-critical section",
+                &format!("{name}: non-critical section of up to {other} steps"),
                 threads,
                 options,
                 &[
-                    ("parking_lot FairMutex", &|| measure::<parking_lot::FairMutex<()>>(threads, 0, options)),
-                    ("larder FairMutex", &|| measure::<FairMutex<()>>(threads, 0, options)),
-                    ("larder ReciprocatingMutex", &|| measure::<ReciprocatingMutex<()>>(threads, 0, options)),
+                    ("parking_lot FairMutex", &|| measure::<parking_lot::FairMutex<()>>(threads, other, options)),
+                    ("larder FairMutex", &|| measure::<FairMutex<()>>(threads, other, options)),
+                    ("larder ReciprocatingMutex", &|| measure::<ReciprocatingMutex<()>>(threads, other, options)),
                 ],
             );
         }

@@ -11,6 +11,7 @@ use larder_sync::phase_fair::RawPhaseFair;
 use larder_sync::queue::{BoundedQueue, TicketQueue};
 use larder_sync::random::Random;
 
+use crate::lines;
 use crate::window::{self, Options, Outcome, compare, spread, step};
 
 fn read_write<R: lock_api::RawRwLock + Send + Sync>(threads: usize, writes_of_1024: u64, options: &Options) -> Outcome {
@@ -35,6 +36,34 @@ fn messages(threads: usize, options: &Options, put: &(dyn Fn(u64) + Sync), take:
     })
 }
 
+/// The most threads that put, and that take.
+const MOST_EACH: usize = 128;
+
+/// Runs threads that put and take.
+type Traffic<'a> = &'a dyn Fn(&(dyn Fn(u64) + Sync), &(dyn Fn() -> u64 + Sync)) -> Outcome;
+
+fn queues(title: &str, threads: usize, capacity: usize, options: &Options, traffic: Traffic) {
+    compare(
+        title,
+        threads,
+        options,
+        &[
+            ("crossbeam-channel", &|| {
+                let (sender, receiver) = crossbeam_channel::bounded(capacity);
+                traffic(&|value| sender.send(value).unwrap(), &|| receiver.recv().unwrap())
+            }),
+            ("larder BoundedQueue", &|| {
+                let queue = BoundedQueue::with_capacity(capacity);
+                traffic(&|value| queue.put(value), &|| queue.take())
+            }),
+            ("larder TicketQueue", &|| {
+                let queue = TicketQueue::with_capacity(capacity);
+                traffic(&|value| queue.put(value), &|| queue.take())
+            }),
+        ],
+    );
+}
+
 pub fn run(options: &Options) {
     for &threads in &options.threads {
         for (name, writes) in [("rwlock-read", 0), ("rwlock-mixed", 100)] {
@@ -56,28 +85,14 @@ pub fn run(options: &Options) {
         }
         for capacity in [16, 1024] {
             // Each thread has one message under way at most, so more threads than slots could all wait to put.
-            if !options.wants("queue") || threads >= capacity {
-                continue;
+            if options.wants("queue") && threads < capacity {
+                let title = format!("queue: capacity {capacity}, each thread puts one and takes one");
+                queues(&title, threads, capacity, options, &|put, take| messages(threads, options, put, take));
             }
-            compare(
-                &format!("queue: capacity {capacity}, each thread puts one and takes one"),
-                threads,
-                options,
-                &[
-                    ("crossbeam-channel", &|| {
-                        let (sender, receiver) = crossbeam_channel::bounded(capacity);
-                        messages(threads, options, &|value| sender.send(value).unwrap(), &|| receiver.recv().unwrap())
-                    }),
-                    ("larder BoundedQueue", &|| {
-                        let queue = BoundedQueue::with_capacity(capacity);
-                        messages(threads, options, &|value| queue.put(value), &|| queue.take())
-                    }),
-                    ("larder TicketQueue", &|| {
-                        let queue = TicketQueue::with_capacity(capacity);
-                        messages(threads, options, &|value| queue.put(value), &|| queue.take())
-                    }),
-                ],
-            );
+            if options.wants("lines") && threads <= MOST_EACH {
+                let title = format!("lines: capacity {capacity}, {threads} threads put and as many take");
+                queues(&title, threads, capacity, options, &|put, take| lines::run(threads, options.window, put, take));
+            }
         }
     }
     if options.wants("single") {

@@ -4,8 +4,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use crate::load::{Load, cpu_time, undisturbed};
+
 pub struct Options {
     pub rounds: usize,
+    /// How many disturbed windows of each candidate are run again, at each number of threads.
+    pub repeats: usize,
     pub window: Duration,
     pub threads: Vec<usize>,
     pub only: Vec<String>,
@@ -23,6 +27,8 @@ pub struct Outcome {
     pub counts: Vec<u64>,
     pub wall: Duration,
     pub cpu: Duration,
+    /// Whether nobody else disturbed it.
+    pub clean: bool,
 }
 
 impl Outcome {
@@ -73,13 +79,13 @@ pub fn run(threads: usize, window: Duration, operation: &(dyn Fn(usize, &mut u64
         while ready.load(Ordering::Relaxed) < threads {
             thread::yield_now();
         }
-        let cpu = cpu_time();
+        let (cpu, load) = (cpu_time(), Load::now());
         let start = Instant::now();
         phase.store(RUNNING, Ordering::Release);
         thread::sleep(window);
         let counts: Vec<u64> = counts.iter().map(|slot| slot.0.load(Ordering::Relaxed)).collect();
-        let wall = start.elapsed();
-        outcome = Some(Outcome { counts, wall, cpu: cpu_time() - cpu });
+        let (wall, cpu) = (start.elapsed(), cpu_time() - cpu);
+        outcome = Some(Outcome { counts, wall, cpu, clean: load.is_clean_since(cpu) });
         phase.store(OVER, Ordering::Release);
     });
     outcome.expect("the scope has run")
@@ -88,18 +94,6 @@ pub fn run(threads: usize, window: Duration, operation: &(dyn Fn(usize, &mut u64
 #[derive(Default)]
 #[repr(align(128))]
 struct Slot(AtomicU64);
-
-/// The process's processor time.
-pub fn cpu_time() -> Duration {
-    // SAFETY: all zeroes is a valid `rusage`, and the call fills it.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-        usage
-    };
-    let of = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
-    of(usage.ru_utime) + of(usage.ru_stime)
-}
 
 /// One step of Marsaglia's xor-shift: the work of sections.
 #[inline]
@@ -140,23 +134,36 @@ pub fn preamble(options: &Options) {
 /// Runs every candidate in each round, and prints a row for each.
 pub fn compare(title: &str, threads: usize, options: &Options, candidates: &[(&str, &dyn Fn() -> Outcome)]) {
     let mut rounds: Vec<Vec<Outcome>> = candidates.iter().map(|_| Vec::new()).collect();
+    let mut repeats = vec![options.repeats; candidates.len()];
     for round in 0..options.rounds {
         // Every other round backwards, so that nobody always runs behind the same neighbour.
         for position in 0..candidates.len() {
             let index = if round % 2 == 0 { position } else { candidates.len() - 1 - position };
-            rounds[index].push(candidates[index].1());
+            rounds[index].push(undisturbed(
+                &mut repeats[index],
+                |outcome: &Outcome| outcome.clean,
+                candidates[index].1,
+            ));
         }
     }
     println!("\n## {title}, {threads} threads");
-    println!("| lock | Mops/s | range | Mops per CPU-s | Jain | ratio to the first |");
-    println!("|---|---|---|---|---|---|");
+    println!("| lock | Mops/s | range | Mops per CPU-s | Jain | ratio to the first | clean, rejected |");
+    println!("|---|---|---|---|---|---|---|");
+    let counted = |outcomes: Vec<Outcome>| {
+        let (clean, disturbed): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|outcome| outcome.clean);
+        let count = format!("{} of {}", clean.len(), clean.len() + disturbed.len());
+        // Where there is no clean window, the disturbed ones are all there is.
+        (if clean.is_empty() { disturbed } else { clean }, count)
+    };
+    let (rounds, clean): (Vec<_>, Vec<_>) = rounds.into_iter().map(counted).unzip();
     let first = spread(rounds[0].iter().map(Outcome::per_cpu_second).collect()).0;
-    for ((name, _), outcomes) in candidates.iter().zip(&rounds) {
+    for ((((name, _), outcomes), clean), left) in candidates.iter().zip(&rounds).zip(&clean).zip(&repeats) {
+        let rejected = options.repeats - left;
         let (median, low, high) = spread(outcomes.iter().map(|outcome| outcome.per_second() / 1e6).collect());
         let per_cpu = spread(outcomes.iter().map(Outcome::per_cpu_second).collect()).0;
         let jain = spread(outcomes.iter().map(Outcome::jain).collect()).0;
         println!(
-            "| {name} | {median:.3} | {low:.3}-{high:.3} | {:.3} | {jain:.3} | {:.2} |",
+            "| {name} | {median:.3} | {low:.3}-{high:.3} | {:.3} | {jain:.3} | {:.2} | {clean}, {rejected} |",
             per_cpu / 1e6,
             per_cpu / first
         );

@@ -1,8 +1,8 @@
 //! loom's atomics, with a look for a signal before each access.
 
+pub use crate::loom::hint::spin_loop;
+pub use crate::loom::sync::atomic::{Ordering, fence};
 use crate::signals;
-pub use loom::hint::spin_loop;
-pub use loom::sync::atomic::{Ordering, fence};
 
 /// A point at which a handler may come between.
 pub fn compiler_fence(_: Ordering) {
@@ -46,7 +46,7 @@ macro_rules! methods {
         /// An atomic with this value.
         #[track_caller]
         pub fn new(value: $value) -> Self {
-            Self(loom::sync::atomic::$inner::new(value))
+            Self(crate::loom::sync::atomic::$inner::new(value))
         }
 
         $(
@@ -68,7 +68,7 @@ macro_rules! integer {
     ($($name:ident of $value:ty;)*) => { $(
         /// As `core`'s.
         #[derive(Debug)]
-        pub struct $name(loom::sync::atomic::$name);
+        pub struct $name(crate::loom::sync::atomic::$name);
 
         impl $name {
             methods! { $name, $value:
@@ -112,7 +112,7 @@ impl AtomicU32 {
 
 /// As `core`'s.
 #[derive(Debug)]
-pub struct AtomicBool(loom::sync::atomic::AtomicBool);
+pub struct AtomicBool(crate::loom::sync::atomic::AtomicBool);
 
 impl AtomicBool {
     methods! { AtomicBool, bool:
@@ -124,7 +124,7 @@ impl AtomicBool {
 
 /// As `core`'s.
 #[derive(Debug)]
-pub struct AtomicPtr<T>(loom::sync::atomic::AtomicPtr<T>);
+pub struct AtomicPtr<T>(crate::loom::sync::atomic::AtomicPtr<T>);
 
 impl<T> AtomicPtr<T> {
     methods! { AtomicPtr, *mut T:

@@ -8,10 +8,10 @@
 //! if it does not look at the word. Callers always look at the word, with `Acquire`.
 
 use crate::atomic::AtomicU32;
+use crate::loom::sync::atomic::Ordering;
+use crate::loom::sync::{Condvar, Mutex};
 use crate::signals::{self, POISON, Queue};
 use core::ops::Deref;
-use loom::sync::atomic::Ordering;
-use loom::sync::{Condvar, Mutex};
 use std::sync::Arc;
 
 /// A word that threads can sleep on.
@@ -73,7 +73,7 @@ impl Word {
             self.wait(expected);
             return false;
         }
-        loom::thread::yield_now();
+        crate::loom::thread::yield_now();
         true
     }
 

@@ -71,7 +71,7 @@ impl<T> TicketQueue<T> {
         slot.value.with_mut(|place| unsafe { (*place).write(value) });
         // ORDER ticket.mail: Release, with the load in `take`.
         slot.full.store(true, step::order("ticket.mail: Release", Ordering::Release));
-        slot.changed.notify(u32::MAX);
+        slot.changed.notify_all();
     }
 
     /// Takes the value of its ticket when that has come.
@@ -90,7 +90,7 @@ impl<T> TicketQueue<T> {
         slot.full.store(false, Ordering::Relaxed);
         // ORDER ticket.turn: Release, with the loads above and in `put`.
         slot.turn.store(ticket.wrapping_add(self.capacity()), step::order("ticket.turn: Release", Ordering::Release));
-        slot.changed.notify(u32::MAX);
+        slot.changed.notify_all();
         value
     }
 }

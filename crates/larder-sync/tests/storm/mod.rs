@@ -17,7 +17,19 @@ extern "C" fn delay(signal: libc::c_int) {
 }
 
 /// Runs `work(thread)` on `threads` threads, and delays them at random until all are done.
+#[allow(dead_code, reason = "each test file is a crate of its own and uses what it needs")]
 pub fn rages(threads: usize, work: impl Fn(usize) + Sync) {
+    storm(threads, false, work);
+}
+
+/// As [`rages`]; and one thread in 64 runs only when nobody else wants to (SCHED_IDLE), so that it is preempted with a lock in
+/// its hands and while it waits for one.
+#[allow(dead_code, reason = "each test file is a crate of its own and uses what it needs")]
+pub fn rages_over_idlers(threads: usize, work: impl Fn(usize) + Sync) {
+    storm(threads, true, work);
+}
+
+fn storm(threads: usize, idlers: bool, work: impl Fn(usize) + Sync) {
     static HANDLER: Once = Once::new();
     // SIGUSR2 is 12: the handler yields 5 times.
     HANDLER.call_once(|| {
@@ -39,6 +51,11 @@ pub fn rages(threads: usize, work: impl Fn(usize) + Sync) {
                 // SAFETY: always allowed.
                 // ORDER test.ids: Relaxed; the id is the whole message.
                 id.store(unsafe { libc::pthread_self() } as usize, Ordering::Relaxed);
+                if idlers && thread % 64 == 3 {
+                    let priority = libc::sched_param { sched_priority: 0 };
+                    // SAFETY: for the calling thread, which may always go down; where it may not, it stays as it was.
+                    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &priority) };
+                }
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(thread)));
                 // ORDER test.ids: Relaxed; the join orders it.
                 failed.fetch_or(outcome.is_err(), Ordering::Relaxed);

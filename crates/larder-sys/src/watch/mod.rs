@@ -23,7 +23,6 @@
 //! anew.
 
 mod mprotect;
-mod pagemap;
 mod soft_dirty;
 mod uffd;
 
@@ -32,6 +31,7 @@ pub use mprotect::{Neighbours, set_neighbours};
 use larder_units::PAGE;
 
 use crate::memory::errno;
+use crate::pagemap;
 
 /// Whether `PAGEMAP_SCAN` works here: it is asked for a page that is surely there.
 pub fn scan_works() -> Result<bool, WatchError> {
@@ -115,9 +115,22 @@ pub struct WatchError {
 }
 
 impl WatchError {
-    fn of(call: &'static str) -> Self {
+    pub(crate) fn of(call: &'static str) -> Self {
         Self { call, errno: errno() }
     }
+}
+
+/// Bytes whose protection one system call changes, a fraction of a millisecond: as long as that lasts, whoever maps memory or
+/// creates a thread waits for the address space, and behind it every page fault.
+const PIECE: usize = 8 << 20;
+
+/// Calls `f(from, to)` for one piece of `[low, high)` after the other.
+fn in_pieces(
+    low: usize,
+    high: usize,
+    f: &mut dyn FnMut(usize, usize) -> Result<(), WatchError>,
+) -> Result<(), WatchError> {
+    (low..high).step_by(PIECE).try_for_each(|from| f(from, high.min(from + PIECE)))
 }
 
 enum Inner {
@@ -158,7 +171,7 @@ impl Watch {
     /// returned is noticed.
     pub fn begin(&mut self, low: usize, high: usize) -> Result<(), WatchError> {
         match &mut self.0 {
-            Inner::Uffd(u) => u.protect(low, high, true),
+            Inner::Uffd(u) => u.protect(low, high),
             Inner::SoftDirty(s) => s.begin(),
             Inner::Mprotect(m) => m.begin(low, high),
         }
@@ -190,9 +203,40 @@ impl Watch {
     pub fn end(&mut self, low: usize, high: usize) {
         match &mut self.0 {
             // Where it fails, first writes go on to cost a fault, and nothing else.
-            Inner::Uffd(u) => _ = u.protect(low, high, false),
+            Inner::Uffd(u) => _ = u.unprotect(low, high),
             Inner::SoftDirty(_) => {}
             Inner::Mprotect(m) => m.end(low, high),
+        }
+    }
+
+    /// Whether ranges outside of the attached one can be watched as well: see [`add`](Watch::add).
+    pub fn takes_more(&self) -> bool {
+        self.kind() == Kind::Uffd
+    }
+
+    /// Watches `[low, high)` as well, which lies outside of the attached range, until [`remove`](Watch::remove): makes it clean. A part of
+    /// a mapping will do, such as the live part of a stack; it becomes a mapping of its own meanwhile. The memory is private and has no
+    /// file behind it.
+    pub fn add(&mut self, low: usize, high: usize) -> Result<(), WatchError> {
+        match &mut self.0 {
+            Inner::Uffd(u) => u.add(low, high),
+            Inner::SoftDirty(_) | Inner::Mprotect(_) => Err(WatchError { call: "userfaultfd", errno: libc::ENOTSUP }),
+        }
+    }
+
+    /// Calls `f(from, to)`, in the order of addresses, for each run of pages between `low` and `high` that was written since it was added.
+    /// Memory between that is not watched is passed over; what another user of `userfaultfd` watches so is told, too.
+    pub fn fetch_added(&mut self, low: usize, high: usize, f: &mut dyn FnMut(usize, usize)) -> Result<(), WatchError> {
+        match &mut self.0 {
+            Inner::Uffd(u) => u.fetch_added(low, high, f),
+            Inner::SoftDirty(_) | Inner::Mprotect(_) => Err(WatchError { call: "userfaultfd", errno: libc::ENOTSUP }),
+        }
+    }
+
+    /// Takes [`add`](Watch::add) back. The memory may have been unmapped meanwhile.
+    pub fn remove(&mut self, low: usize, high: usize) {
+        if let Inner::Uffd(u) = &mut self.0 {
+            u.remove(low, high);
         }
     }
 
@@ -483,6 +527,53 @@ mod tests {
         }
         assert_eq!(range.dirty(&mut watch, true), [5]);
         watch.end(range.low(), range.high());
+    }
+
+    /// Parts of other mappings come and go; what lies between them is not told, although it was written; what was unmapped is no error.
+    #[test]
+    fn parts_of_other_mappings_are_watched_for_a_while() {
+        let Some((_range, mut watch)) = watched(Kind::Uffd) else { return };
+        let others = [Range::new(), Range::new()];
+        others.iter().for_each(|other| (0..PAGES).for_each(|page| other.write(page)));
+        let part = |other: &Range| (other.low() + 10 * PAGE.0, other.low() + 20 * PAGE.0);
+        for other in &others {
+            let (low, high) = part(other);
+            watch.add(low, high).unwrap();
+        }
+        let ask = |watch: &mut Watch, other: &Range| {
+            let mut pages = Vec::new();
+            watch
+                .fetch_added(other.low(), other.high(), &mut |from, to| {
+                    pages.extend((from..to).step_by(PAGE.0).map(|at| (at - other.low()) / PAGE.0));
+                })
+                .unwrap();
+            pages
+        };
+        others.iter().for_each(|other| [9, 12, 19, 20, 100].iter().for_each(|&page| other.write(page)));
+        others.iter().for_each(|other| assert_eq!(ask(&mut watch, other), [12, 19]));
+        let [kept, gone] = others;
+        let removed = part(&gone);
+        drop(gone);
+        watch.remove(removed.0, removed.1);
+        kept.write(15);
+        assert_eq!(ask(&mut watch, &kept), [12, 15, 19], "nobody made them clean");
+        let (low, high) = part(&kept);
+        watch.remove(low, high);
+        kept.write(16);
+        assert_eq!(ask(&mut watch, &kept), [], "it is not watched any more");
+        watch.add(low, high).unwrap();
+        assert_eq!(ask(&mut watch, &kept), [], "a second watch begins clean");
+        kept.write(16);
+        assert_eq!(ask(&mut watch, &kept), [16]);
+        watch.remove(low, high);
+    }
+
+    #[test]
+    fn kinds_that_watch_one_range_say_so() {
+        let _one = MPROTECT.lock().unwrap();
+        let (_range, mut watch) = watched(Kind::Mprotect).unwrap();
+        assert!(!watch.takes_more() && watch.add(PAGE.0, 2 * PAGE.0).is_err());
+        assert!(watch.fetch_added(PAGE.0, 2 * PAGE.0, &mut |_, _| {}).is_err());
     }
 
     #[test]

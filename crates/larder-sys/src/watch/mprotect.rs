@@ -43,9 +43,10 @@ static HIGH: AtomicUsize = AtomicUsize::new(0);
 static BITS: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 /// Everything counts as written. Sync: the handler sets it after it has made everything writable; `begin` clears it.
 static ALL: AtomicBool = AtomicBool::new(false);
-/// The end of what is watched now. Sync: written by `begin`, before pages are protected.
-static END: AtomicUsize = AtomicUsize::new(0);
-/// How often watching has ended. Sync: `undo` adds, before `END` says so.
+/// The complement of the end of what is watched now: an object may begin there, and where the runtime is linked into the program its
+/// data are roots. Sync: written by `begin`, before pages are protected.
+static HIDDEN_END: AtomicUsize = AtomicUsize::new(!0);
+/// How often watching has ended. Sync: `undo` adds, before `HIDDEN_END` says so.
 static ENDINGS: AtomicUsize = AtomicUsize::new(0);
 /// The client's choice for SIGSEGV, in one of two places, so that a handler never reads what is being written.
 ///
@@ -95,7 +96,7 @@ impl Protection {
         ALL.store(false, Ordering::Relaxed);
         for_each_run(low, high, true, &mut |_, _| {});
         install()?;
-        END.store(high, Ordering::Relaxed);
+        HIDDEN_END.store(!high, Ordering::Relaxed);
         protect(low, high, libc::PROT_READ)
     }
 
@@ -111,7 +112,7 @@ impl Protection {
             return Ok(());
         }
         // What lies beyond was never protected: all of it may have been written.
-        let end = END.load(Ordering::Relaxed).clamp(low, high);
+        let end = end().clamp(low, high);
         let mut failed = None;
         for_each_run(low, end, clean, &mut |from, to| {
             if clean && let Err(e) = protect(from, to, libc::PROT_READ) {
@@ -125,7 +126,7 @@ impl Protection {
         if end < high {
             if clean {
                 // First: the handler settles faults below it.
-                END.store(high, Ordering::Relaxed);
+                HIDDEN_END.store(!high, Ordering::Relaxed);
                 protect(end, high, libc::PROT_READ)?;
             }
             f(end, high);
@@ -144,7 +145,7 @@ pub fn undo(low: usize, high: usize) {
         crate::die!("cannot make {} of the heap writable again (mprotect)", Bytes(high - low));
     }
     ENDINGS.fetch_add(1, Ordering::Relaxed);
-    END.store(0, Ordering::Relaxed);
+    HIDDEN_END.store(!0, Ordering::Relaxed);
 }
 
 impl Drop for Protection {
@@ -157,11 +158,18 @@ impl Drop for Protection {
     }
 }
 
+/// The end of what is watched now; 0 for nothing.
+fn end() -> usize {
+    !HIDDEN_END.load(Ordering::Relaxed)
+}
+
 fn protect(low: usize, high: usize, protection: i32) -> Result<(), WatchError> {
     let protection = protection | memory::code_protection();
-    // SAFETY: a range that its owner has given to be watched.
-    let r = unsafe { libc::mprotect(ptr::with_exposed_provenance_mut(low), high - low, protection) };
-    if r == 0 || low == high { Ok(()) } else { Err(WatchError::of("mprotect")) }
+    super::in_pieces(low, high, &mut |low, high| {
+        // SAFETY: a range that its owner has given to be watched.
+        let r = unsafe { libc::mprotect(ptr::with_exposed_provenance_mut(low), high - low, protection) };
+        if r == 0 { Ok(()) } else { Err(WatchError::of("mprotect")) }
+    })
 }
 
 fn word(at: usize) -> &'static AtomicU64 {
@@ -211,6 +219,11 @@ fn install() -> Result<(), WatchError> {
         if now.sa_sigaction == on_fault as *const () as usize {
             return Ok(());
         }
+        // Of the mask the kernel knows one word. The C library leaves in the others what was on the stack, which may look like an
+        // object's address.
+        let mask = (&raw const now.sa_mask).cast::<u64>().read();
+        now.sa_mask = core::mem::zeroed();
+        (&raw mut now.sa_mask).cast::<u64>().write(mask);
         let free = 1 - IN_USE.load(Ordering::Relaxed);
         PREVIOUS.place(free).write(now);
         IN_USE.store(free, Ordering::Release);
@@ -233,7 +246,7 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut li
     /// Of SIGSEGV: the page is there and may not be used so.
     const SEGV_ACCERR: i32 = 2;
     let low = LOW.load(Ordering::Relaxed);
-    if code == SEGV_ACCERR && (low..END.load(Ordering::Relaxed)).contains(&at) {
+    if code == SEGV_ACCERR && (low..end()).contains(&at) {
         note_write(at & !(PAGE.0 - 1));
         return;
     }
@@ -246,7 +259,8 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut li
 /// Whether the calling thread had a fault at this address, and none elsewhere, since the watch last ended. The first may have come just before
 /// that, and goes away when the instruction is tried again; given to the client, it would take our handler away, or the process.
 fn is_second(at: usize) -> bool {
-    let this = at ^ ENDINGS.load(Ordering::Relaxed) << 48;
+    // In disguise, since a thread's own data are roots.
+    let this = !(at ^ ENDINGS.load(Ordering::Relaxed) << 48);
     tls::with(|t| t.late_fault.replace(this)) == this
 }
 
@@ -258,7 +272,9 @@ fn note_write(page: usize) {
         (low, high) = unsafe { core::mem::transmute::<*mut (), Neighbours>(f)(page) };
     }
     if protect(low, high, libc::PROT_READ | libc::PROT_WRITE).is_err() {
-        let (base, end) = (LOW.load(Ordering::Relaxed), END.load(Ordering::Relaxed));
+        let base = LOW.load(Ordering::Relaxed);
+        // The watch may have ended meanwhile, and then everything is writable.
+        let end = end().max(base);
         if protect(base, end, libc::PROT_READ | libc::PROT_WRITE).is_err() {
             crate::die!("cannot make a page of the heap writable (mprotect): raise vm.max_map_count");
         }

@@ -5,7 +5,7 @@
 //! They are read by `PAGEMAP_SCAN`, or where the kernel is too old for that, from `pagemap`, eight bytes for each page.
 
 use super::WatchError;
-use super::pagemap::{Pagemap, SOFT_DIRTY};
+use crate::pagemap::{Pagemap, SOFT_DIRTY};
 
 /// What `clear_refs` takes to clear the soft-dirty bits.
 const CLEAR_SOFT_DIRTY: &[u8] = b"4";

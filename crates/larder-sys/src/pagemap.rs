@@ -2,12 +2,12 @@
 
 use larder_units::PAGE;
 
-use super::WatchError;
 use crate::memory::errno;
+use crate::watch::WatchError;
 
 /// `struct pm_scan_arg` of linux/fs.h.
 #[repr(C)]
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Argument {
     size: u64,
     flags: u64,
@@ -39,12 +39,18 @@ const WP_MATCHING: u64 = 1;
 /// Fail unless the range is registered for asynchronous write protection.
 const CHECK_WPASYNC: u64 = 2;
 
-/// In memory.
-pub const PRESENT: u64 = 1 << 3;
+/// In a mapping that is registered for asynchronous write protection.
+const WATCHED: u64 = 1 << 0;
 /// Written since it was protected.
-pub const WRITTEN: u64 = 1 << 1;
+pub(crate) const WRITTEN: u64 = 1 << 1;
+/// In memory.
+pub(crate) const PRESENT: u64 = 1 << 3;
+/// Swapped out.
+const SWAPPED: u64 = 1 << 4;
+/// The kernel's page of zeros: nobody wrote there, but somebody read.
+const ZEROS: u64 = 1 << 5;
 /// The soft-dirty bit is set.
-pub const SOFT_DIRTY: u64 = 1 << 7;
+pub(crate) const SOFT_DIRTY: u64 = 1 << 7;
 
 /// Regions that one call returns: 6 KiB of stack.
 const REGIONS: usize = 256;
@@ -55,6 +61,7 @@ const ENTRIES: usize = 512;
 pub struct Pagemap(i32);
 
 impl Pagemap {
+    /// Opens it. A child of fork must not go on with its parent's, which shows the parent's memory.
     pub fn open() -> Result<Self, WatchError> {
         // SAFETY: a C string; the descriptor is closed when this is dropped.
         let fd = unsafe { libc::open(c"/proc/self/pagemap".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
@@ -63,7 +70,7 @@ impl Pagemap {
 
     /// Calls `f(from, to)` for each run of pages of that category; with `protect` they are write-protected first, in the
     /// step in which they were looked at.
-    pub fn scan(
+    pub(crate) fn scan(
         &self,
         low: usize,
         high: usize,
@@ -71,19 +78,79 @@ impl Pagemap {
         protect: bool,
         f: &mut dyn FnMut(usize, usize),
     ) -> Result<(), WatchError> {
-        let mut regions = [Region::default(); REGIONS];
+        let wanted = Argument {
+            flags: if category == WRITTEN { CHECK_WPASYNC } else { 0 } | if protect { WP_MATCHING } else { 0 },
+            category_mask: category,
+            return_mask: category,
+            ..Argument::default()
+        };
+        self.each(low, high, wanted, f)
+    }
+
+    /// Write-protects what of `[low, high)`, which is registered for asynchronous write protection, is in memory or swapped out. The rest
+    /// counts as written once it is touched.
+    pub(crate) fn protect(&self, low: usize, high: usize) -> Result<(), WatchError> {
+        // Nobody is told which they were.
+        let wanted = Argument { flags: CHECK_WPASYNC | WP_MATCHING, category_mask: WRITTEN, ..Argument::default() };
+        self.each_in(&mut [], low, high, wanted, &mut |_, _| {})
+    }
+
+    /// Calls `f(from, to)` for each run of written pages of the mappings between `low` and `high` that are registered for asynchronous
+    /// write protection. Others are passed over, and cost little.
+    pub(crate) fn scan_registered(
+        &self,
+        low: usize,
+        high: usize,
+        f: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), WatchError> {
+        let wanted = Argument { category_mask: WATCHED | WRITTEN, return_mask: WRITTEN, ..Argument::default() };
+        self.each(low, high, wanted, f)
+    }
+
+    /// Calls `f(from, to)`, page-aligned, in the order of addresses, for each run of pages of private memory that may hold something
+    /// else than what they held when they were mapped: those that are in memory or swapped out, but for the kernel's page of zeros.
+    /// Does not touch any. What follows the last run is not known after an error.
+    ///
+    /// Memory that is not here yet but does not read as it was mapped is not told: shared memory that another process writes to, and
+    /// pages that a `userfaultfd` brings when they are first read.
+    pub fn for_each_filled(&self, low: usize, high: usize, f: &mut dyn FnMut(usize, usize)) -> Result<(), WatchError> {
+        let wanted = Argument {
+            category_inverted: ZEROS,
+            category_mask: ZEROS,
+            category_anyof_mask: PRESENT | SWAPPED,
+            ..Argument::default()
+        };
+        self.each(low / PAGE.0 * PAGE.0, high.next_multiple_of(PAGE.0), wanted, f)
+    }
+
+    fn each(
+        &self,
+        low: usize,
+        high: usize,
+        wanted: Argument,
+        f: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), WatchError> {
+        self.each_in(&mut [Region::default(); REGIONS], low, high, wanted, f)
+    }
+
+    /// As `each`, with room for the regions that one call returns.
+    fn each_in(
+        &self,
+        regions: &mut [Region],
+        low: usize,
+        high: usize,
+        wanted: Argument,
+        f: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), WatchError> {
         let mut from = low;
         while from < high {
             let mut argument = Argument {
                 size: size_of::<Argument>() as u64,
-                flags: if category == WRITTEN { CHECK_WPASYNC } else { 0 } | if protect { WP_MATCHING } else { 0 },
                 start: from as u64,
                 end: high as u64,
-                vec: regions.as_mut_ptr().expose_provenance() as u64,
-                vec_len: REGIONS as u64,
-                category_mask: category,
-                return_mask: category,
-                ..Argument::default()
+                vec: if regions.is_empty() { 0 } else { regions.as_mut_ptr().expose_provenance() as u64 },
+                vec_len: regions.len() as u64,
+                ..wanted
             };
             // SAFETY: the argument is the structure of the request, and names an array of as many regions.
             let n = unsafe { libc::ioctl(self.0, SCAN as _, &raw mut argument) };
@@ -102,7 +169,12 @@ impl Pagemap {
     }
 
     /// As [`Pagemap::scan`] for the soft-dirty bit, by reading an entry for each page.
-    pub fn read_soft_dirty(&self, low: usize, high: usize, f: &mut dyn FnMut(usize, usize)) -> Result<(), WatchError> {
+    pub(crate) fn read_soft_dirty(
+        &self,
+        low: usize,
+        high: usize,
+        f: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), WatchError> {
         /// Of an entry: the soft-dirty bit.
         const BIT: u64 = 1 << 55;
         let mut entries = [0u64; ENTRIES];
