@@ -83,6 +83,12 @@ int csCAS64C(int64_t new_value, int64_t old_value, void *addr);
 /* Compares 16 bytes and stores 16; addr is a multiple of 16. */
 int csCAS128C(const uint64_t new_value[2], const uint64_t old_value[2], void *addr);
 
+/*
+ * Takes an index over, the way out for a body that fails again and again (64 times, say): f runs while the index is closed, so that
+ * what your tables have for it is f's alone; transactions that are open there fail. Costs, returns and masks what csxTakeOver does.
+ */
+int csTakeOver(int index, void (*f)(void *argument), void *argument);
+
 int csIndices(void);                       /* how many different indices csBegin may return: the length of your tables */
 int csMode(void);                          /* an enum cs_mode */
 void csStatistics(struct cs_statistics *into);
@@ -105,11 +111,14 @@ unsigned csRestarts(struct cs_restarts *into, unsigned room);
  */
 typedef struct cs_domain cs_domain;
 
-/* Its fields are the library's; csxBegin returns the index. */
+/* Its fields are the library's; csxBegin returns the index, csxHere the area. */
 typedef struct {
     const cs_domain *domain;
+    intptr_t rseq_cs;
+    void *area;
+    intptr_t index_word;
     uint64_t token;
-    uint32_t index;
+    uint64_t index;
 } cs_handle;
 
 enum cs_by {
@@ -128,6 +137,8 @@ int csxMode(const cs_domain *domain);
 void csxStatistics(const cs_domain *domain, struct cs_statistics *into);
 
 unsigned csxBegin(const cs_domain *domain, cs_handle *handle); /* returns the index */
+/* The area that the transaction works on. */
+static inline void *csxHere(const cs_handle *handle) { return handle->area; }
 int csxValid(const cs_handle *handle);
 void csxEnd(cs_handle *handle);
 void csxInvalidate(cs_handle *handle);
@@ -156,6 +167,12 @@ int csxTakeOver(const cs_domain *domain, unsigned index, void (*f)(void *area, v
 
 #ifdef __cplusplus
 }
+#endif
+
+/* With GCC and clang all with a handle, and the one-shot operations, are inlined: by calls a transaction takes three times as long.
+ * CS_NO_INLINE, and when it must be defined: see there. */
+#if defined(__GNUC__) && defined(__x86_64__) && defined(__LP64__) && !defined(CS_NO_INLINE)
+#include "larder_cs_inline.h"
 #endif
 
 #endif

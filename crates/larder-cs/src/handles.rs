@@ -1,43 +1,18 @@
 //! `csxCreate` and its kin: domains and handles.
 
 use core::ffi::{c_int, c_uint, c_void};
+use core::mem::offset_of;
 use core::ptr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicIsize, AtomicU64, Ordering};
 
 use larder_percpu::areas::{Core, Ticket};
-use larder_percpu::{By, Mode, Options};
+use larder_percpu::sequence::frame::HEADER;
+use larder_percpu::sequence::inlined::Hold;
+use larder_percpu::sequence::table::{self, Id};
+use larder_percpu::sequence::{Frame, Header};
+use larder_percpu::{Busy, By, Mode, Options, Statistics};
 use larder_sys::memory;
-use larder_units::Bytes;
-
-/// `struct cs_statistics`.
-#[repr(C)]
-pub struct Statistics {
-    begun: u64,
-    succeeded: u64,
-    failed: u64,
-    reopened: u64,
-    invalid: u64,
-    abandoned: u64,
-    taken_over: u64,
-    by_lock: u64,
-}
-
-impl Statistics {
-    /// The counts of a domain.
-    pub fn of(core: &Core) -> Self {
-        let s = larder_percpu::Statistics::of(core);
-        Self {
-            begun: s.begun,
-            succeeded: s.succeeded,
-            failed: s.failed,
-            reopened: s.reopened,
-            invalid: s.invalid,
-            abandoned: s.abandoned,
-            taken_over: s.taken_over,
-            by_lock: s.by_lock,
-        }
-    }
-}
+use larder_units::PAGE;
 
 /// `struct cs_restarts`.
 #[repr(C)]
@@ -62,12 +37,41 @@ unsafe extern "C" fn csRestarts(into: *mut Restarts, room: c_uint) -> c_uint {
     sequences
 }
 
+/// `struct cs_layout`: what the inlined forms of `larder_cs_inline.h` count restarts in.
+#[repr(C)]
+pub struct Layout {
+    restarts: &'static [AtomicU64; table::COUNT],
+}
+
+/// Named after the layout that the inlined forms were compiled for: of frames, heads of areas, handles, and the places of restarts.
+/// Who changes one of them renames it, so that no program runs that knows another.
+#[allow(non_upper_case_globals)] // A name of the header's.
+#[unsafe(no_mangle)]
+pub static cs_layout_1: Layout = Layout { restarts: &table::RESTARTS };
+
+const _: () =
+    assert!(offset_of!(Frame, rseq_cs) == 0 && offset_of!(Frame, index) == 8 && offset_of!(Frame, base) == 16);
+const _: () = assert!(offset_of!(Frame, stride) == 24 && offset_of!(Frame, indices) == 32);
+const _: () = assert!(HEADER == 64 && offset_of!(Header, token) == 0 && offset_of!(Header, closed) == 8);
+const _: () =
+    assert!(Id::begin as usize == 0 && Id::commit_store_32 as usize == 1 && Id::commit_store_64 as usize == 2);
+const _: () = assert!(Id::commit_compare_32 as usize == 3 && Id::commit_compare_64 as usize == 4);
+const _: () = assert!(Id::commit_pair as usize == 5 && Id::add as usize == 6);
+const _: () = assert!(Id::list_pop as usize == 13 && Id::list_push as usize == 14);
+
 /// `cs_handle`.
 #[repr(C)]
 pub struct Handle {
     domain: *const Core,
+    /// Offset of `rseq_cs`; 0 where no sequence may commit it.
+    rseq_cs: isize,
+    /// The area's content.
+    area: *mut u8,
+    /// Offset of the index.
+    index_word: isize,
     token: u64,
-    index: u32,
+    /// As packed by a ticket: for one that was begun under a lock no index that the kernel gives.
+    index: u64,
 }
 
 const BY_CPU: c_int = 0;
@@ -84,12 +88,23 @@ pub fn mode(core: &Core) -> c_int {
 }
 
 impl Handle {
-    fn ticket(&self) -> Ticket {
-        Ticket::from_parts(self.token, self.index)
+    fn new(core: &Core, ticket: Ticket) -> Self {
+        let (token, index) = ticket.parts();
+        // Relaxed: a transaction has begun, so the frame is set up.
+        let word = |word: &AtomicIsize| word.load(Ordering::Relaxed);
+        let frame = core.frame();
+        Self {
+            domain: core,
+            token,
+            area: core.content(ticket.index as usize),
+            index: index.into(),
+            rseq_cs: if index == ticket.index { word(&frame.rseq_cs) } else { Hold::LOCKED },
+            index_word: word(&frame.index),
+        }
     }
 
-    fn set(&mut self, ticket: Ticket) {
-        (self.token, self.index) = ticket.parts();
+    fn ticket(&self) -> Ticket {
+        Ticket::from_parts(self.token, self.index as u32)
     }
 
     /// # Safety
@@ -100,6 +115,9 @@ impl Handle {
     }
 
     /// Counts a failure once, and makes the handle hold nowhere.
+    ///
+    /// # Safety
+    /// As for [`Handle::core`].
     unsafe fn noted(&mut self, status: u32) -> c_int {
         if status == larder_percpu::sequence::transaction::INTERFERED && self.token != 0 {
             let ticket = self.ticket();
@@ -110,12 +128,29 @@ impl Handle {
         status as c_int
     }
 
+    /// Counts a transaction that is left while it holds.
+    ///
+    /// # Safety
+    /// As for [`Handle::core`].
     unsafe fn count_abandoned(&self) {
         if self.token != 0 {
             // SAFETY: the handle was begun.
             unsafe { self.core() }.header(self.ticket().index as usize).abandoned.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Where a domain lies in its page. At the page's beginning its words would have the last 12 bits of an address in common with
+/// those of the first area, which begins a page, and the processor takes a load for one of what was just stored there: a
+/// transaction took twice as long.
+const PLACE: usize = PAGE.0 - 3 * 64;
+const _: () = assert!(PLACE + size_of::<Core>() <= PAGE.0 && PLACE.is_multiple_of(align_of::<Core>()));
+
+/// # Safety
+/// The domain was made by `csxCreate`, and nobody knows it any more.
+unsafe fn unmap(domain: *mut Core) {
+    // SAFETY: the page that `csxCreate` mapped.
+    unsafe { memory::unmap(domain.cast::<u8>().sub(PLACE), PAGE) };
 }
 
 #[unsafe(no_mangle)]
@@ -138,18 +173,19 @@ extern "C" fn csxCreate(by: c_int, bytes: usize) -> *mut Core {
     if bytes > MOST {
         return refused(libc::EINVAL);
     }
-    let at = match memory::map_lazy(Bytes(size_of::<Core>())) {
-        Ok(at) => at.cast::<Core>(),
+    let at = match memory::map_lazy(PAGE) {
+        // SAFETY: inside the page.
+        Ok(page) => unsafe { page.add(PLACE) }.cast::<Core>(),
         Err(error) => return refused(error.errno),
     };
-    // SAFETY: a fresh mapping, page-aligned and large enough.
+    // SAFETY: a fresh mapping, aligned and large enough.
     unsafe { at.write(Core::new(bytes, Options::new(by))) };
     // SAFETY: just written.
     match unsafe { at.as_ref() }.set_up() {
         Ok(()) => at.as_ptr(),
         Err(error) => {
             // SAFETY: nobody else knows the mapping.
-            unsafe { memory::unmap(at.as_ptr().cast(), Bytes(size_of::<Core>())) };
+            unsafe { unmap(at.as_ptr()) };
             refused(error.errno)
         }
     }
@@ -163,7 +199,7 @@ unsafe extern "C" fn csxDestroy(domain: *mut Core) {
     // SAFETY: the header asks that nobody uses the domain any more.
     unsafe {
         (*domain).destroy();
-        memory::unmap(domain.cast(), Bytes(size_of::<Core>()));
+        unmap(domain);
     }
 }
 
@@ -200,8 +236,7 @@ unsafe extern "C" fn csxBegin(domain: *const Core, handle: *mut Handle) -> c_uin
     // SAFETY: the header asks for a domain and a writable handle.
     unsafe {
         let ticket = (*domain).begin();
-        let (token, index) = ticket.parts();
-        handle.write(Handle { domain, token, index });
+        handle.write(Handle::new(&*domain, ticket));
         ticket.index
     }
 }
@@ -236,7 +271,7 @@ unsafe extern "C" fn csxReopen(handle: *mut Handle) -> c_int {
         let handle = &mut *handle;
         handle.count_abandoned();
         let before = handle.index;
-        handle.set(handle.core().begin());
+        *handle = Handle::new(handle.core(), handle.core().begin());
         handle.core().header(handle.ticket().index as usize).reopened.fetch_add(1, Ordering::Relaxed);
         (handle.index != before).into()
     }
@@ -308,8 +343,13 @@ unsafe extern "C" fn csxTakeOver(
     if index as usize >= core.areas() {
         return libc::EINVAL;
     }
-    match core.take_over(index as usize, |content| f(content.cast(), argument)) {
+    taken_over(core.take_over(index as usize, |content| f(content.cast(), argument)))
+}
+
+/// What a take-over returns.
+pub fn taken_over(result: Result<(), Busy>) -> c_int {
+    match result {
         Ok(()) => 0,
-        Err(larder_percpu::Busy) => libc::EBUSY,
+        Err(Busy) => libc::EBUSY,
     }
 }

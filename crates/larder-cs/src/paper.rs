@@ -2,9 +2,9 @@
 
 use core::ffi::{c_int, c_void};
 
-use larder_percpu::paper;
+use larder_percpu::{Statistics, paper};
 
-use crate::handles::Statistics;
+use crate::handles::taken_over;
 
 /// Sets the domain up when the library is loaded, so that a signal handler can be the first to use it.
 #[used]
@@ -70,6 +70,14 @@ unsafe extern "C" fn csCAS64C(new: i64, old: i64, at: *mut c_void) -> c_int {
 unsafe extern "C" fn csCAS128C(new: *const [u64; 2], old: *const [u64; 2], at: *mut c_void) -> c_int {
     // SAFETY: as in `csST32C`; the header asks for two readable words each, and for 16-byte alignment.
     unsafe { paper::compare_pair(at.cast(), old.read(), new.read()) as c_int }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn csTakeOver(index: c_int, f: extern "C" fn(*mut c_void), argument: *mut c_void) -> c_int {
+    match usize::try_from(index) {
+        Ok(index) if index < paper::indices() => taken_over(paper::take_over(index, || f(argument))),
+        _ => libc::EINVAL,
+    }
 }
 
 #[unsafe(no_mangle)]

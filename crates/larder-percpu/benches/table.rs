@@ -1,22 +1,30 @@
-//! `cargo bench -p larder-percpu`: the table of docs/performance.md.
+//! `cargo bench -p larder-percpu`: the tables of docs/performance.md.
 //!
 //! Every operation and its alternative run in the same process, one after the other, round by round; what is printed is the
 //! CPU time of one operation, in nanoseconds: the median of the rounds, and the lowest and highest. CPU time, because with
-//! more threads than CPUs the time on the clock counts the waiting. `ROUNDS=n` changes the number of rounds.
+//! more threads than CPUs the time on the clock counts the waiting. Ratios are of two rows of one round. `ROUNDS=n` changes the
+//! number of rounds.
+//!
+//! The rows in C are there when `cargo build --release -p larder-cs` was run before, and there is a C compiler.
 
 use std::arch::{global_asm, naked_asm};
 use std::cell::Cell;
+use std::ffi::{CStr, CString};
 use std::hint::black_box;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
 use std::ptr::NonNull;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, OnceLock};
 use std::thread;
+use std::time::Instant;
 
 use larder_percpu::areas::Core;
-use larder_percpu::sequence::{self, region, table, word};
+use larder_percpu::sequence::{self, list, region, table, word};
 use larder_percpu::structures::{BoundedStack, Counter, FreeList, Link};
 use larder_percpu::study::Study;
-use larder_percpu::{By, Domain, Ground, Guarded64, Options};
+use larder_percpu::{By, Domain, Ground, Guarded64, GuardedPair, Options};
 
 // The alternatives: the same on memory of the thread's own, in initial-exec storage, as calls.
 global_asm!(".pushsection .tbss,\"awT\",@nobits", ".balign 64", "larder_bench_tls:", ".zero 64", ".popsection",);
@@ -85,6 +93,12 @@ extern "C" fn locked_add(word: &AtomicU64) -> u64 {
     word.fetch_add(1, Ordering::Relaxed)
 }
 
+/// What a call costs that does nothing: less no call can.
+#[unsafe(naked)]
+extern "C" fn nothing(_: usize) -> usize {
+    naked_asm!("ret")
+}
+
 thread_local! {
     static INLINE: Cell<[usize; 2]> = const { Cell::new([16, usize::MAX / 2]) };
 }
@@ -97,6 +111,7 @@ static BY_CPU: Counter = Counter::new(By::Cpu);
 static LIST: FreeList = FreeList::new(By::ConcurrencyId);
 static STACK: BoundedStack<u64, 64> = BoundedStack::new(By::ConcurrencyId);
 static DOMAIN: Domain<Guarded64> = Domain::new(By::ConcurrencyId);
+static PAIRS: Domain<GuardedPair> = Domain::new(By::ConcurrencyId);
 static SHARED: AtomicU64 = AtomicU64::new(0);
 
 /// What one thread does so many times.
@@ -112,16 +127,53 @@ fn each(n: usize, mut f: impl FnMut()) {
 #[repr(align(128))]
 struct Line(AtomicU64);
 
+const NOTHING: &str = "a function of one ret, call";
+const TLS_BUMP: &str = "bump, thread-local, call";
+const BUMP: &str = "bump, sequence, call";
+const BUMP_INLINED: &str = "bump, sequence of the fixed heap, inlined";
+const TLS_BUMP_INLINED: &str = "bump, thread-local, inlined";
+const XADD: &str = "lock xadd on a line of its own, call";
+const XADD_INLINED: &str = "lock xadd on a line of its own, inlined";
+const TLS_LIST: &str = "pop and push, thread-local list, calls";
+const LIST_CALLED: &str = "pop and push, sequences, calls";
+const LIST_INLINED: &str = "pop and push, sequences, inlined";
+const TLS_COUNT: &str = "count, thread-local, call";
+const COUNT_INLINED: &str = "count, sequence, by concurrency id, inlined";
+const COUNT_CALLED: &str = "count, sequence, by concurrency id, call";
+const TRANSACTION: &str = "transaction: begin, store 64, end, inlined";
+const C_INLINED: &str = "transaction in C, handle, inlined";
+const C_CALLED: &str = "transaction in C, handle, calls";
+const C_PAPER: &str = "transaction in C, the paper's form, calls";
+const C_ADD: &str = "count in C, inlined";
+
+/// What is asked for: two rows, and at most how many times the second the first may take.
+const RATIOS: &[(&str, &str, &str)] = &[
+    (BUMP, TLS_BUMP, "1.5"),
+    (BUMP, XADD, "0.4"),
+    (NOTHING, XADD, "-"),
+    (TLS_BUMP, XADD, "-"),
+    (BUMP_INLINED, TLS_BUMP_INLINED, "-"),
+    (BUMP_INLINED, XADD_INLINED, "-"),
+    (LIST_CALLED, TLS_LIST, "1.5"),
+    (LIST_INLINED, TLS_LIST, "1.5"),
+    (COUNT_CALLED, TLS_COUNT, "1.3"),
+    (COUNT_INLINED, TLS_COUNT, "1.3"),
+    (TRANSACTION, XADD, "1"),
+    (C_INLINED, XADD, "1"),
+    (C_INLINED, C_CALLED, "-"),
+];
+
 const ROWS: &[(&str, Body)] = &[
-    ("bump, thread-local, call", |n| {
+    (NOTHING, |n| each(n, || _ = black_box(nothing(black_box(16))))),
+    (TLS_BUMP, |n| {
         tls_set(16, usize::MAX / 2);
         each(n, || _ = black_box(tls_bump(black_box(16))));
     }),
-    ("bump, sequence, call", |n| {
+    (BUMP, |n| {
         // SAFETY: `main` has set the domain up, and there are sequences.
         each(n, || _ = black_box(unsafe { region::bump(REGION.frame(), 64, black_box(16)) }));
     }),
-    ("bump, thread-local, inlined", |n| {
+    (TLS_BUMP_INLINED, |n| {
         each(n, || {
             INLINE.with(|pair| {
                 let [frontier, limit] = pair.get();
@@ -133,34 +185,48 @@ const ROWS: &[(&str, Body)] = &[
             });
         });
     }),
-    ("bump, sequence of the fixed heap, inlined", |n| {
+    (BUMP_INLINED, |n| {
         let slot = SLOTS.load(Ordering::Relaxed) as usize;
         // SAFETY: `main` has set the ground and the slots up.
         each(n, || _ = black_box(unsafe { sequence::bump(&GROUND, slot, black_box(16)) }));
     }),
-    ("lock xadd on a line of its own, call", |n| {
+    (XADD, |n| {
         let line = Line(AtomicU64::new(0));
         each(n, || _ = black_box(locked_add(black_box(&line.0))));
     }),
-    ("pop and push, thread-local list, calls", |n| {
+    (XADD_INLINED, |n| {
+        let line = Line(AtomicU64::new(0));
+        each(n, || _ = black_box(black_box(&line.0).fetch_add(black_box(1), Ordering::Relaxed)));
+    }),
+    (TLS_LIST, |n| {
         let nodes: Vec<[usize; 8]> = vec![[0; 8]; 4];
         nodes.iter().for_each(|node| tls_push(node.as_ptr().expose_provenance()));
         each(n, || tls_push(black_box(tls_pop())));
         while tls_pop() != 0 {}
     }),
-    ("pop and push, sequences, inlined", |n| {
-        let nodes: Vec<Link> = (0..4).map(|_| Link::new()).collect();
-        // They are leaked: the list keeps them.
-        let nodes = nodes.leak();
-        // SAFETY: here and below: nodes live for ever and are pushed by their only holder.
-        nodes.iter().for_each(|node| unsafe { LIST.push(NonNull::from(node)) });
-        each(n, || {
-            if let Some(node) = LIST.pop() {
-                // SAFETY: as above.
-                unsafe { LIST.push(black_box(node)) };
-            }
+    (LIST_CALLED, |n| {
+        with_nodes(|| {
+            let frame = LIST.domain().core().frame();
+            each(n, || {
+                // SAFETY: `main` has set the domain up, and there are sequences; a node is pushed by its only holder.
+                unsafe {
+                    let node = list::list_pop(frame, 64);
+                    if node != 0 && node != region::REFUSED {
+                        list::list_push(frame, 64, black_box(node), node);
+                    }
+                }
+            });
         });
-        (0..4).for_each(|_| _ = LIST.pop());
+    }),
+    (LIST_INLINED, |n| {
+        with_nodes(|| {
+            each(n, || {
+                if let Some(node) = LIST.pop() {
+                    // SAFETY: nodes live for ever and are pushed by their only holder.
+                    unsafe { LIST.push(black_box(node)) };
+                }
+            });
+        });
     }),
     ("pop and push, stack of pointers", |n| {
         let pointer = NonNull::from(Box::leak(Box::new(0u64)));
@@ -172,22 +238,33 @@ const ROWS: &[(&str, Body)] = &[
         });
         let _ = STACK.pop();
     }),
-    ("count, thread-local, call", |n| each(n, || tls_add(black_box(1)))),
-    ("count, sequence, by concurrency id, inlined", |n| each(n, || COUNTER.add(black_box(1)))),
+    (TLS_COUNT, |n| each(n, || tls_add(black_box(1)))),
+    (COUNT_INLINED, |n| each(n, || COUNTER.add(black_box(1)))),
     ("count, sequence, by CPU, inlined", |n| each(n, || BY_CPU.add(black_box(1)))),
-    ("count, sequence alone, call", |n| {
+    (COUNT_CALLED, |n| {
         // SAFETY: `main` has set the domain up, and there are sequences.
         each(n, || _ = unsafe { word::add(COUNTER.domain().core().frame(), 64, black_box(1)) });
     }),
-    ("count, one shared atomic", |n| each(n, || _ = black_box(locked_add(black_box(&SHARED))))),
-    ("transaction: begin, store 64, end", |n| {
+    (TRANSACTION, |n| {
         each(n, || {
             let t = DOMAIN.begin();
             let _ = t.store(t.area(), t.load() + 1);
             t.end();
         });
     }),
-    ("study: begin, store 64, end", |n| {
+    ("transaction: begin, store a pair, end, inlined", |n| {
+        each(n, || {
+            let t = PAIRS.begin();
+            let [a, b] = t.load();
+            let _ = t.compare_store(t.area(), [a, b], [a + 1, b + 1]);
+            t.end();
+        });
+    }),
+    (C_INLINED, |n| in_c(0, n)),
+    (C_CALLED, |n| in_c(1, n)),
+    (C_PAPER, |n| in_c(2, n)),
+    (C_ADD, |n| in_c(3, n)),
+    ("study: begin, store 64, end, call", |n| {
         STUDY.with(|study| {
             let Some(study) = study else { return };
             let line = Line(AtomicU64::new(0));
@@ -200,6 +277,70 @@ const ROWS: &[(&str, Body)] = &[
         });
     }),
 ];
+
+/// Runs `f` with four nodes in the list of whatever index.
+fn with_nodes(f: impl FnOnce()) {
+    // They are leaked: the list keeps them.
+    let nodes = (0..4).map(|_| Link::new()).collect::<Vec<_>>().leak();
+    // SAFETY: nodes live for ever and are pushed by their only holder.
+    nodes.iter().for_each(|node| unsafe { LIST.push(NonNull::from(node)) });
+    f();
+    (0..4).for_each(|_| _ = LIST.pop());
+}
+
+/// The functions of `c/rows.c`, in the order of the rows.
+static IN_C: OnceLock<Option<[extern "C" fn(usize); 4]>> = OnceLock::new();
+
+fn in_c(row: usize, n: usize) {
+    if let Some(Some(rows)) = IN_C.get() {
+        rows[row](n);
+    }
+}
+
+/// Compiles the rows in C beside the built library, and loads them.
+fn load_c() -> Result<[extern "C" fn(usize); 4], String> {
+    let program = std::env::current_exe().map_err(|e| e.to_string())?;
+    let release = program.ancestors().nth(2).unwrap_or(Path::new("."));
+    let library = release.join("liblarder_cs.so");
+    if !library.exists() {
+        return Err(format!("{} is missing: cargo build --release -p larder-cs", library.display()));
+    }
+    let (here, rows) = (Path::new(env!("CARGO_MANIFEST_DIR")), release.join("larder_percpu_rows.so"));
+    let status = Command::new("cc")
+        .args(["-O2", "-shared", "-fPIC", "-I"])
+        .arg(here.join("../../include"))
+        .arg(here.join("benches/c/rows.c"))
+        .arg("-o")
+        .arg(&rows)
+        .arg(&library)
+        .arg(format!("-Wl,-rpath,{}", release.display()))
+        .status();
+    if !status.is_ok_and(|status| status.success()) {
+        return Err("cc did not compile benches/c/rows.c".into());
+    }
+    let path = CString::new(rows.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
+    let find = |name: &CStr| {
+        // SAFETY: the library was just made, and its functions have the types of this file.
+        unsafe {
+            let opened = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NODELETE);
+            if opened.is_null() {
+                return Err(CStr::from_ptr(libc::dlerror()).to_string_lossy().into_owned());
+            }
+            let at = libc::dlsym(opened, name.as_ptr());
+            if at.is_null() { Err(format!("{name:?} is missing")) } else { Ok(at) }
+        }
+    };
+    // SAFETY: as above.
+    let set_up = unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> i32>(find(c"rows_set_up")?) };
+    if set_up() != 0 {
+        return Err("csxCreate failed".into());
+    }
+    let row = |name| -> Result<extern "C" fn(usize), String> {
+        // SAFETY: as above.
+        find(name).map(|at| unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn(usize)>(at) })
+    };
+    Ok([row(c"row_inlined")?, row(c"row_called")?, row(c"row_paper")?, row(c"row_add")?])
+}
 
 thread_local! {
     static STUDY: Option<Study> = Study::new().ok();
@@ -235,7 +376,9 @@ fn measure(threads: usize, operations: usize, body: Body) -> f64 {
 
 /// A region that no round exhausts, for every index.
 fn set_up() {
-    for core in [&REGION, COUNTER.domain().core(), LIST.domain().core(), STACK.domain().core(), DOMAIN.core()] {
+    let counters = [COUNTER.domain().core(), BY_CPU.domain().core()];
+    let others = [&REGION, LIST.domain().core(), STACK.domain().core(), DOMAIN.core(), PAIRS.core()];
+    for core in counters.into_iter().chain(others) {
         core.set_up().expect("address space");
     }
     for index in 0..REGION.areas() {
@@ -262,29 +405,141 @@ fn main() {
         return;
     }
     let rounds: usize = std::env::var("ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(9);
+    let in_c = IN_C.get_or_init(|| load_c().map_err(|why| eprintln!("no rows in C: {why}")).ok());
+    let rows: Vec<_> = ROWS.iter().filter(|row| in_c.is_some() || !row.0.contains(" in C")).collect();
     // Threads, and operations of each.
-    let columns = [(1, 1_000_000), (2, 1_000_000), (64, 40_000), (1000, 4_000)];
-    let mut times = vec![vec![vec![]; columns.len()]; ROWS.len()];
-    for _ in 0..rounds {
+    let columns = [(1, 2_000_000), (2, 2_000_000), (64, 60_000), (1000, 6_000)];
+    let mut times = vec![vec![vec![]; columns.len()]; rows.len()];
+    let mut contended: [Vec<f64>; CONTENDED.len()] = Default::default();
+    let mut windows = 0;
+    for round in 0..rounds {
         for (c, &(threads, operations)) in columns.iter().enumerate() {
-            for (r, (_, body)) in ROWS.iter().enumerate() {
+            for (r, (_, body)) in rows.iter().enumerate() {
                 times[r][c].push(measure(threads, operations, *body));
+            }
+        }
+        // A window in which one of the two threads did not run does not count, so there are some to spare.
+        for _ in 0..SPARE {
+            windows += 1;
+            let window: Vec<_> = CONTENDED.iter().map_while(|(_, body)| measure_together(*body)).collect();
+            if window.len() == CONTENDED.len() {
+                contended.iter_mut().zip(window).for_each(|(all, time)| all.push(time));
+            }
+            if contended[0].len() > round {
+                break;
             }
         }
     }
     println!("| CPU ns per operation | 1 thread | 2 | 64 | 1000 |\n|---|---|---|---|---|");
-    for ((name, _), row) in ROWS.iter().zip(&mut times) {
-        print!("| {name} |");
-        for cell in row {
-            cell.sort_unstable_by(f64::total_cmp);
-            print!(" {:.2} ({:.2}-{:.2}) |", cell[cell.len() / 2], cell[0], cell[cell.len() - 1]);
-        }
-        println!();
+    for ((name, _), row) in rows.iter().zip(&times) {
+        let cells: Vec<_> = row.iter().map(|cell| spread(cell)).collect();
+        println!("| {name} | {} |", cells.join(" | "));
+    }
+    println!("\n| ratio | wanted, at most | 1 thread | 2 | 64 | 1000 |\n|---|---|---|---|---|---|");
+    for (one, other, wanted) in RATIOS {
+        let find = |name: &str| rows.iter().position(|row| row.0 == name);
+        let (Some(one_row), Some(other_row)) = (find(one), find(other)) else { continue };
+        let cells: Vec<_> =
+            (0..columns.len()).map(|c| spread(&ratios(&times[one_row][c], &times[other_row][c]))).collect();
+        println!("| {one} / {other} | {wanted} | {} |", cells.join(" | "));
+    }
+    println!("\n| two threads that run on two CPUs, {} of {windows} windows | CPU ns |\n|---|---|", contended[0].len());
+    for ((name, _), all) in CONTENDED.iter().zip(&contended) {
+        println!("| {name} | {} |", spread(all));
+    }
+    for (name, all) in CONTENDED.iter().map(|row| row.0).zip(&contended).skip(1) {
+        println!(
+            "| one shared atomic / {name} (wanted: 5 for the counters) | {} |",
+            spread(&ratios(&contended[0], all))
+        );
     }
     println!("\n{}", DOMAIN.statistics());
     let restarts: Vec<_> = table::restarts().filter(|(_, n)| *n > 0).collect();
     println!("restarts: {restarts:?}");
     failures();
+}
+
+/// How many windows are tried for one of each round.
+const SPARE: usize = 20;
+
+/// What two threads do that run at the same time: first the counter that they share.
+const CONTENDED: [(&str, Body); 4] = [
+    ("one shared atomic", |n| each(n, || _ = black_box(SHARED.fetch_add(black_box(1), Ordering::Relaxed)))),
+    ("counter, by concurrency id", |n| each(n, || COUNTER.add(black_box(1)))),
+    ("counter, by CPU", |n| each(n, || BY_CPU.add(black_box(1)))),
+    ("thread-local counter, call", |n| each(n, || tls_add(black_box(1)))),
+];
+
+/// The CPU time of one operation of two threads, each on a CPU of its own, that begin together; none unless both had their
+/// CPU nearly all the time, or where there are no two CPUs.
+fn measure_together(body: Body) -> Option<f64> {
+    const OPERATIONS: usize = 400_000;
+    const LEAST_SHARE: f64 = 0.95;
+    let cpus = allowed_cpus();
+    let [first, second, ..] = cpus[..] else { return None };
+    let arrived = AtomicU64::new(0);
+    let work = |cpu: usize| {
+        pin(cpu);
+        body(16);
+        let (all_before, arriving) = (cpu_time_ns(), Instant::now());
+        // Both spin, so both run when the second arrives.
+        arrived.fetch_add(1, Ordering::Relaxed);
+        while arrived.load(Ordering::Relaxed) < 2 {
+            std::hint::spin_loop();
+        }
+        // Not counted: what happens until the other is there as well.
+        body(OPERATIONS / 8);
+        let before = cpu_time_ns();
+        body(OPERATIONS);
+        let spent = cpu_time_ns() - before;
+        // The other is not left alone before it has finished.
+        arrived.fetch_add(1, Ordering::Relaxed);
+        while arrived.load(Ordering::Relaxed) < 4 {
+            body(100);
+        }
+        // Of all the time since it arrived: then both ran while the other measured.
+        let share = (cpu_time_ns() - all_before) as f64 / arriving.elapsed().as_nanos() as f64;
+        (spent as f64 / OPERATIONS as f64, share)
+    };
+    let both = thread::scope(|scope| {
+        let other = scope.spawn(|| work(second));
+        let mine = scope.spawn(|| work(first));
+        [mine.join().expect("it does not panic"), other.join().expect("it does not panic")]
+    });
+    both.iter().all(|(_, share)| *share >= LEAST_SHARE).then(|| (both[0].0 + both[1].0) / 2.0)
+}
+
+fn allowed_cpus() -> Vec<usize> {
+    // SAFETY: the set is plain data, and the kernel fills it in.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&set), &mut set);
+        (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect()
+    }
+}
+
+fn pin(cpu: usize) {
+    // SAFETY: as above.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &set);
+    }
+}
+
+fn ratios(one: &[f64], other: &[f64]) -> Vec<f64> {
+    one.iter().zip(other).map(|(a, b)| a / b).collect()
+}
+
+/// Median, lowest and highest.
+fn spread(all: &[f64]) -> String {
+    let mut all = all.to_vec();
+    all.sort_unstable_by(f64::total_cmp);
+    match all[..] {
+        [] => "-".into(),
+        [lowest, .., highest] => format!("{:.2} ({lowest:.2}-{highest:.2})", all[all.len() / 2]),
+        [only] => format!("{only:.2}"),
+    }
 }
 
 /// Transactions of a thousand threads without system calls: how many fail.

@@ -6,7 +6,6 @@ use larder_sys::memory::ReserveError;
 
 use crate::areas::{By, Core, Mode, Options};
 use crate::locked::Busy;
-use crate::sequence::transaction::MISMATCH;
 use crate::statistics::Statistics;
 use crate::transaction::{Interfered, Transaction};
 use crate::word::{Area, Open64, OpenPair, Place, Word};
@@ -151,10 +150,7 @@ impl<T: Area> Domain<T> {
     #[inline(always)]
     fn offset<W>(&self, word: impl FnOnce(&T) -> &W) -> usize {
         // SAFETY: as in `area`; area 0 always exists, unless the domain is not set up.
-        let area = unsafe { &*self.core.content(0).cast::<T>() };
-        let offset = core::ptr::from_ref(word(area)).addr().wrapping_sub(core::ptr::from_ref(area).addr());
-        assert!(offset <= size_of::<T>() - size_of::<W>(), "the word must be part of the area");
-        offset
+        offset_in(unsafe { &*self.core.content(0).cast::<T>() }, word)
     }
 
     /// As `offset`, on a domain that may have to be set up before.
@@ -212,8 +208,16 @@ impl<T: Area> Domain<T> {
     pub fn compare_store_pair(&self, pair: impl FnOnce(&T) -> &OpenPair, old: [u64; 2], new: [u64; 2]) -> bool {
         let offset = self.place(pair);
         // SAFETY: as in `add`; pairs are aligned.
-        unsafe { self.core.compare_store_pair(offset, old, new) != MISMATCH }
+        unsafe { self.core.compare_store_pair(offset, old, new) == 0 }
     }
+}
+
+/// The offset of a word in an area.
+#[inline(always)]
+pub(crate) fn offset_in<T, W>(area: &T, word: impl FnOnce(&T) -> &W) -> usize {
+    let offset = core::ptr::from_ref(word(area)).addr().wrapping_sub(core::ptr::from_ref(area).addr());
+    assert!(offset <= size_of::<T>() - size_of::<W>(), "the word must be part of the area");
+    offset
 }
 
 impl<T: Area> Drop for Domain<T> {

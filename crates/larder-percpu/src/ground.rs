@@ -20,6 +20,9 @@ pub enum Association {
 ///
 /// Sync: written once by [`Ground::set_up`] before any other thread allocates, read with `Relaxed`. A thread that reads
 /// the old zero of `indices` takes the slow path, where the initialisation lock orders it.
+///
+/// The order of its words is known to the machine of `tests/steps`, which runs the sequences that read them.
+#[repr(C)]
 pub struct Ground {
     /// Offset of `rseq_cs`.
     pub(crate) sequence_word: AtomicIsize,
@@ -29,6 +32,8 @@ pub struct Ground {
     /// are not available, which is how the fast path learns of it without a branch of its own.
     pub(crate) indices: AtomicU32,
 }
+
+const _: () = assert!(core::mem::offset_of!(Ground, index_word) == 8 && core::mem::offset_of!(Ground, indices) == 16);
 
 impl Ground {
     /// A ground on which every sequence takes its slow path.
@@ -89,17 +94,32 @@ impl Ground {
         self.indices.load(Ordering::Relaxed)
     }
 
-    /// The calling thread's present index: a hint, stale as soon as it is read.
+    /// The calling thread's present index: a hint, stale as soon as it is read. `None` where sequences refuse the thread,
+    /// because the kernel keeps no area for it, or gives it an index beyond the last.
+    #[inline]
     pub fn current_index(&self) -> Option<usize> {
         let n = self.indices();
         if n == 0 {
             return None;
         }
-        let at = larder_sys::thread::thread_pointer().wrapping_offset(self.index_word.load(Ordering::Relaxed));
-        // SAFETY: the offset was found to be inside the registered area, which every thread has at the same offset.
-        let index = unsafe { at.cast::<u32>().read_volatile() };
-        (index < n).then_some(index as usize)
+        let (sequence_word, index_word) = self.offsets();
+        let index = word(index_word);
+        (is_registered(sequence_word) && index < n).then_some(index as usize)
     }
+}
+
+/// Whether the kernel keeps the calling thread's area, whose `rseq_cs` is at an offset that [`Ground`] or a frame has.
+#[inline]
+pub(crate) fn is_registered(sequence_word: isize) -> bool {
+    word(sequence_word + CPU_ID - RSEQ_CS) <= i32::MAX as u32
+}
+
+/// A word of the calling thread's, at an offset that [`Ground`] or a frame has.
+#[inline]
+pub(crate) fn word(offset: isize) -> u32 {
+    let at = larder_sys::thread::thread_pointer().wrapping_offset(offset);
+    // SAFETY: the offset was found to be inside the area (or the thread's own block), which every thread has there.
+    unsafe { at.cast::<u32>().read_volatile() }
 }
 
 impl Default for Ground {

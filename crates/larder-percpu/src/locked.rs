@@ -87,7 +87,7 @@ pub(crate) struct Held<'c> {
     mask: Option<Mask>,
 }
 
-/// What [`try_hold`] found.
+/// What [`try_once`] found.
 enum Tried {
     Held,
     Here,

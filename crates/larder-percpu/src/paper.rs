@@ -17,6 +17,7 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use larder_sys::tls;
 
 use crate::areas::{By, Core, Options, Ticket};
+use crate::locked::Busy;
 use crate::sequence::transaction::INTERFERED;
 
 /// The one domain of this interface, by CPU as in the paper.
@@ -153,6 +154,12 @@ pub unsafe fn compare_64(at: *mut u64, old: u64, new: u64) -> u32 {
 pub unsafe fn compare_pair(at: *mut u64, old: [u64; 2], new: [u64; 2]) -> u32 {
     // SAFETY: the caller's promise.
     commit(|ticket| unsafe { DOMAIN.compare_pair(ticket, at, old, new) })
+}
+
+/// Makes an index the caller's alone while `f` runs, and with it what the program keeps by that index: see
+/// [`Core::take_over`]. The way out for a body that fails again and again.
+pub fn take_over<R>(index: usize, f: impl FnOnce() -> R) -> Result<R, Busy> {
+    DOMAIN.take_over(index, |_| f())
 }
 
 /// How many different numbers [`begin`] may return.

@@ -8,6 +8,9 @@ use crate::areas::Core;
 ///
 /// Success costs nothing to count: each index's token is the number of transactions that began there, and all that can go
 /// wrong is counted when it does. While transactions are open they count as successes.
+///
+/// In C it is `struct cs_statistics`.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Transactions begun, reopened ones included.

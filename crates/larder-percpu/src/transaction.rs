@@ -6,7 +6,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::areas::{Core, Ticket};
 use crate::sequence::inlined::Hold;
-use crate::sequence::transaction::{INTERFERED, MISMATCH};
 use crate::word::{Area, GuardedWord, Place, Word};
 
 /// The transaction does not hold: another one began on its index since, or the thread is on another index, or the index was
@@ -98,9 +97,9 @@ impl<'d, T: Area> Transaction<'d, T> {
                 Place::Pair(at) => loop {
                     let word = |n| AtomicU64::from_ptr(at.add(n)).load(Ordering::Relaxed);
                     let old = [word(0), word(1)];
-                    let status = self.core.compare_pair(Ticket::of(self.hold), at, old, words);
-                    if status != MISMATCH {
-                        break status == 0;
+                    match self.core.compare_pair_inlined(self.hold, at, old, words) {
+                        Err(NotStored::Mismatch) => {}
+                        stored => break stored.is_ok(),
                     }
                 },
             }
@@ -120,11 +119,7 @@ impl<'d, T: Area> Transaction<'d, T> {
             match word.place() {
                 Place::Small(at) => self.core.compare_32_inlined(self.hold, at, old[0] as u32, new[0] as u32),
                 Place::Whole(at) => self.core.compare_64_inlined(self.hold, at, old[0], new[0]),
-                Place::Pair(at) => match self.core.compare_pair(Ticket::of(self.hold), at, old, new) {
-                    0 => Ok(()),
-                    INTERFERED => Err(NotStored::Interfered),
-                    _ => Err(NotStored::Mismatch),
-                },
+                Place::Pair(at) => self.core.compare_pair_inlined(self.hold, at, old, new),
             }
         };
         if stored == Err(NotStored::Interfered) {

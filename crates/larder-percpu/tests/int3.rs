@@ -12,11 +12,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_percpu::areas::{By, Core, Options};
 use larder_percpu::sequence::Descriptor;
+use larder_percpu::sequence::frame::HEADER;
 use larder_percpu::sequence::inlined::{Hold, NotStored};
+use larder_percpu::sequence::level::{self, REFUSED};
 use larder_percpu::sequence::table::{Entry, SEQUENCES};
 use larder_percpu::sequence::transaction::{INTERFERED, MISMATCH};
 use larder_percpu::{Level, Mode};
 
+#[path = "copies/mod.rs"]
+mod copies;
 #[path = "../../larder-testkit/tests/trap/mod.rs"]
 mod trap;
 
@@ -298,6 +302,14 @@ fn level_bump() {
     got(unsafe { SHARED.level_bump(at::REGION, PIECE) });
 }
 
+/// Every filling of the test's has memory of its own, so a frontier never comes back.
+fn level_bump_numbered() {
+    match unsafe { level::level_bump_numbered(SHARED.frame(), HEADER + at::REGION, PIECE) } {
+        REFUSED => {}
+        at => got(at),
+    }
+}
+
 /// Takes over every area and empties it.
 fn take_over() {
     for core in [&CORE, &SHARED] {
@@ -388,6 +400,7 @@ fn everything() {
         level_compare_store,
         level_compare_store_pair,
         level_bump,
+        level_bump_numbered,
     ] {
         operation();
     }
@@ -417,7 +430,7 @@ const HOSTILE: [Named; 9] = [
 ];
 
 /// For each sequence, the operation that uses it.
-const SUBJECTS: [Named; 23] = [
+const SUBJECTS: [Named; 24] = [
     ("begin", chain),
     ("commit_store_32", commit_store_32),
     ("commit_store_64", commit_store_64),
@@ -438,6 +451,7 @@ const SUBJECTS: [Named; 23] = [
     ("stack_pop_many", stack_pop_many),
     ("stack_push_many", stack_push_many),
     ("level_bump", level_bump),
+    ("level_bump_numbered", level_bump_numbered),
     ("level_add", level_add),
     ("level_compare_store", level_compare_store),
     ("level_compare_store_pair", level_compare_store_pair),
@@ -519,11 +533,15 @@ fn list_push_inlined(node: usize) {
     unsafe { CORE.list_push_inlined::<Content>(at::LIST, node, node) };
 }
 
-/// As `transact`, by a commit that is inlined.
-fn transact_inlined(commit: fn(Hold) -> Result<(), NotStored>) {
-    let stored = commit(begin_inlined());
+/// As `transact`, by a commit that is inlined and adds `n`.
+fn transact_inlined(commit: fn(Hold) -> Result<(), NotStored>, n: u64) {
+    commit_to(begin_inlined(), commit, n);
+}
+
+fn commit_to(hold: Hold, commit: fn(Hold) -> Result<(), NotStored>, n: u64) {
+    let stored = commit(hold);
     assert_ne!(stored, Err(NotStored::Mismatch), "only transactions write these words, and none began since");
-    added(u64::from(stored.is_ok()));
+    added(if stored.is_ok() { n } else { 0 });
 }
 
 #[inline(never)]
@@ -559,10 +577,25 @@ fn compare_64_inlined(hold: Hold) -> Result<(), NotStored> {
     unsafe { CORE.compare_64_inlined(hold, w, seen, seen + 1) }
 }
 
+/// Adds one to both words, so that the sum grows by two.
+#[inline(never)]
+fn compare_pair_inlined(hold: Hold) -> Result<(), NotStored> {
+    let w = unsafe { word(hold.content, at::PAIR_TXN) };
+    let seen = unsafe { [w.read_volatile(), w.add(1).read_volatile()] };
+    unsafe { CORE.compare_pair_inlined(hold, w, seen, seen.map(|n| n + 1)) }
+}
+
 /// Name, address of the function, and the operation that uses it and keeps the accounts.
 type Copied = (&'static str, fn() -> usize, fn());
 
-const INLINED: [Copied; 8] = [
+/// As `begin_inlined`, by the text of C's header.
+fn begin_in_c() -> Hold {
+    let frame = CORE.frame();
+    let begun = unsafe { copies::begin_in_c(frame) };
+    if begun.token == 0 { begin_inlined() } else { copies::hold(frame, begun.index, begun.token) }
+}
+
+const INLINED: [Copied; 10] = [
     (
         "add, inlined",
         || add_inlined as *const () as usize,
@@ -581,11 +614,21 @@ const INLINED: [Copied; 8] = [
             list_push_inlined(node);
         },
     ),
-    ("begin, inlined", || begin_inlined as *const () as usize, || transact_inlined(store_64_inlined)),
-    ("store_32, inlined", || store_32_inlined as *const () as usize, || transact_inlined(store_32_inlined)),
-    ("store_64, inlined", || store_64_inlined as *const () as usize, || transact_inlined(store_64_inlined)),
-    ("compare_32, inlined", || compare_32_inlined as *const () as usize, || transact_inlined(compare_32_inlined)),
-    ("compare_64, inlined", || compare_64_inlined as *const () as usize, || transact_inlined(compare_64_inlined)),
+    ("begin, inlined", || begin_inlined as *const () as usize, || transact_inlined(store_64_inlined, 1)),
+    (
+        "begin, inlined in C",
+        || copies::begin_in_c as *const () as usize,
+        || commit_to(begin_in_c(), store_64_inlined, 1),
+    ),
+    ("store_32, inlined", || store_32_inlined as *const () as usize, || transact_inlined(store_32_inlined, 1)),
+    ("store_64, inlined", || store_64_inlined as *const () as usize, || transact_inlined(store_64_inlined, 1)),
+    ("compare_32, inlined", || compare_32_inlined as *const () as usize, || transact_inlined(compare_32_inlined, 1)),
+    ("compare_64, inlined", || compare_64_inlined as *const () as usize, || transact_inlined(compare_64_inlined, 1)),
+    (
+        "compare_pair, inlined",
+        || compare_pair_inlined as *const () as usize,
+        || transact_inlined(compare_pair_inlined, 2),
+    ),
 ];
 
 /// Every sequence: its name, its function, and the operation that uses it.

@@ -3,11 +3,12 @@
 //!
 //! Cells are only numbers here, so that each can be counted.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::thread;
 
 use larder_percpu::Ground;
-use larder_percpu::sequence::{SLAB, Slot, bump, bump_own, replace, replace_own};
+use larder_percpu::sequence::{Near, SLAB, Slot, bump, bump_near, bump_own, replace, replace_own};
 use larder_sys::{cpus, membarrier, memory};
 use larder_units::Bytes;
 
@@ -59,8 +60,21 @@ impl Buffers {
     }
 
     fn take(&self) -> usize {
+        thread_local!(static NEAR: Cell<bool> = const { Cell::new(false) });
+        // In turn, so that both meet on each index.
+        NEAR.set(!NEAR.get());
         // SAFETY: the ground is set up, and the slot is in its slabs.
-        unsafe { bump(&self.ground, self.slot, CELL) }
+        if NEAR.get() { self.take_near(CELL) } else { unsafe { bump(&self.ground, self.slot, CELL) } }
+    }
+
+    /// As the sequence that goes by addresses.
+    fn take_near(&self, bytes: usize) -> usize {
+        let near = Near::closed();
+        // SAFETY: the ground is set up, the slot is in its slabs, and the test's threads are registered by glibc.
+        unsafe {
+            near.open(&self.ground, larder_sys::thread::thread_pointer(), self.slot);
+            bump_near(&near, bytes)
+        }
     }
 
     /// Takes a cell and notes it; fills the buffer where it was empty.
@@ -137,7 +151,17 @@ fn a_bump_takes_exactly_what_is_there() {
         // SAFETY: the ground is set up, and the slot is in its slabs.
         assert_eq!(unsafe { bump(&b.ground, b.slot, bytes) }, result, "{pair:?}, {bytes} bytes");
         assert_eq!(total(&b) - before, if result == 0 { 0 } else { bytes }, "{pair:?}, {bytes} bytes");
+        fill(pair);
+        assert_eq!(b.take_near(bytes), result, "{pair:?}, {bytes} bytes, by address");
+        assert_eq!(total(&b) - before, if result == 0 { 0 } else { bytes }, "{pair:?}, {bytes} bytes, by address");
     }
+}
+
+#[test]
+fn closed_addresses_lead_to_no_buffer() {
+    let near = Near::closed();
+    // SAFETY: closed.
+    assert_eq!(unsafe { bump_near(&near, 8) }, 0);
 }
 
 #[test]

@@ -1,20 +1,36 @@
 //! Every interleaving of two and three threads, instruction by instruction, on the sequences as they are in this program;
 //! and the same for sequences with a fault each, which must all be found.
 
+#[path = "steps/code.rs"]
+mod code;
+#[path = "steps/compiled.rs"]
+mod compiled;
+#[path = "copies/mod.rs"]
+mod copies;
+#[path = "steps/fingerprint.rs"]
+mod fingerprint;
+#[path = "steps/heap.rs"]
+mod heap;
 #[path = "steps/machine.rs"]
 mod machine;
+#[path = "steps/mutants.rs"]
+mod mutants;
+#[path = "shape/program.rs"]
+mod program;
+#[path = "steps/script.rs"]
+mod script;
+#[path = "shape/mod.rs"]
+mod shape;
 
-use machine::{AREAS, Accounts, Code, Explored, FRAME, HEAP, MEMORY, STRIDE, Script, Setting, Step, explore};
+use code::Code;
+use machine::{AREAS, Explored, FRAME, HEAP, STRIDE, Setting, Words, ends, explore};
+use script::{Accounts, Script, Step};
 
 /// Offset of the content in an area.
 const CONTENT: u64 = 64;
 
 fn area(index: u64) -> u64 {
     AREAS + index * STRIDE
-}
-
-fn at(memory: &[u64], address: u64) -> u64 {
-    memory[((address - MEMORY) / 8) as usize]
 }
 
 /// A transaction that adds one to the index's first word, read in the body; tried once.
@@ -126,8 +142,8 @@ fn take_over(place: u8, l: &mut [u64; 6], _: (u64, u64), accounts: &mut Accounts
     }
 }
 
-fn sum_agrees(memory: &[u64], accounts: &Accounts) -> Result<(), String> {
-    let left = at(memory, area(0) + CONTENT) + at(memory, area(1) + CONTENT);
+fn sum_agrees(memory: Words<'_>, accounts: &Accounts) -> Result<(), String> {
+    let left = memory(area(0) + CONTENT) + memory(area(1) + CONTENT);
     if left + accounts.found == accounts.added {
         return Ok(());
     }
@@ -135,8 +151,8 @@ fn sum_agrees(memory: &[u64], accounts: &Accounts) -> Result<(), String> {
 }
 
 /// The same where the word of index 0 was 5 in the beginning.
-fn sum_agrees_from_five(memory: &[u64], accounts: &Accounts) -> Result<(), String> {
-    sum_agrees(memory, &Accounts { added: accounts.added + 5, ..accounts.clone() })
+fn sum_agrees_from_five(memory: Words<'_>, accounts: &Accounts) -> Result<(), String> {
+    sum_agrees(memory, &Accounts { added: accounts.added + 5, ..*accounts })
 }
 
 fn transactions<'s>(threads: &'s [Script], cpus: usize, switches: u8, by_id: bool) -> Setting<'s> {
@@ -167,6 +183,33 @@ fn transactions_of_two_threads() {
     }
 }
 
+/// What is explored together ends as it does one instruction at a time.
+#[test]
+fn taking_instructions_together_leaves_out_no_end() {
+    let memory = filled();
+    let code = Code::shipped();
+    let popping = [one_shot::list_pop as Script, one_shot::pop_and_push];
+    let settings = [
+        transactions(&[increment, increment], 1, 2, true),
+        transactions(&[increment, take_over], 2, 1, true),
+        transactions(&[pair::<0>, increment], 2, 1, false),
+        Setting { handler: Some(chain), ..transactions(&[increment], 2, 1, true) },
+        shots(&popping, 2, 1, &memory),
+        shots(&[one_shot::stack_push_many, one_shot::take_all], 2, 1, &memory),
+    ];
+    for (n, setting) in settings.iter().enumerate() {
+        let (together, one_by_one) = (ends(&code, setting, false), ends(&code, setting, true));
+        eprintln!("setting {n}: {} states, one by one {}", together.0.states, one_by_one.0.states);
+        assert!(
+            together.1 == one_by_one.1,
+            "setting {n}: {} ends, one by one {}",
+            together.1.len(),
+            one_by_one.1.len()
+        );
+        assert!(together.0.states < one_by_one.0.states, "setting {n}: nothing was taken together");
+    }
+}
+
 #[test]
 fn the_other_forms_of_commit() {
     let all: [[Script; 2]; 3] = [[small, small], [small, increment], [pair::<0>, pair::<0x40>]];
@@ -180,7 +223,7 @@ fn the_other_forms_of_commit() {
 #[test]
 fn transactions_of_three_threads() {
     clean("one CPU", &transactions(&[increment, increment, increment], 1, 3, false));
-    clean("two CPUs", &transactions(&[increment, increment, increment], 2, 1, true));
+    clean("two CPUs", &transactions(&[increment, increment, increment], 2, 2, true));
 }
 
 #[test]
@@ -198,7 +241,7 @@ fn transactions_and_a_take_over() {
     for by_id in [false, true] {
         clean("one CPU", &transactions(&[increment, take_over], 1, 4, by_id));
         clean("two CPUs", &transactions(&[increment, take_over], 2, 3, by_id));
-        clean("three threads", &transactions(&[increment, increment, take_over], 2, 1, by_id));
+        clean("three threads", &transactions(&[increment, increment, take_over], 2, 2, by_id));
     }
 }
 
@@ -415,6 +458,16 @@ mod one_shot {
         }
     }
 
+    pub fn level_bump_numbered(place: u8, _: &mut [u64; 6], (rax, _): (u64, u64), accounts: &mut Accounts) -> Step {
+        match place {
+            0 => Step::Call("level_bump_numbered", [FRAME, REGION, 16, 0, 0, 0]),
+            _ => {
+                accounts.got(if rax == u64::MAX { 0 } else { rax });
+                Step::Done
+            }
+        }
+    }
+
     pub fn level_compare_store_pair(
         place: u8,
         _: &mut [u64; 6],
@@ -472,11 +525,11 @@ mod one_shot {
     }
 
     /// Everything that is in the areas in the end came in, and nothing else.
-    pub fn check(memory: &[u64], accounts: &Accounts) -> Result<(), String> {
-        let mut all = accounts.got.clone();
+    pub fn check(memory: Words<'_>, accounts: &Accounts) -> Result<(), String> {
+        let mut all = accounts.got.to_vec();
         let mut left = accounts.found;
         for index in 0..2 {
-            let word = |offset: u64| at(memory, area(index) + offset);
+            let word = |offset: u64| memory(area(index) + offset);
             left += word(WORD);
             all.extend(Some(word(SECOND)).filter(|&w| w >= 1000));
             let mut node = word(HEAD);
@@ -485,13 +538,13 @@ mod one_shot {
                 if all.len() > 50 {
                     return Err("the list has no end".into());
                 }
-                node = at(memory, node);
+                node = memory(node);
             }
             all.extend((1..=word(STACK)).map(|n| word(STACK + 8 * n)));
             all.extend((word(REGION)..word(REGION + 8)).step_by(16));
         }
         all.sort_unstable();
-        let mut put = accounts.put.clone();
+        let mut put = accounts.put.to_vec();
         // What is there in the beginning: two nodes, two words on the stack, two pieces; in index 0.
         put.extend([NODES, NODES + 16, 1900, 1901, HEAP + 0x40, HEAP + 0x50]);
         put.sort_unstable();
@@ -544,7 +597,7 @@ fn filled() -> Vec<(u64, u64)> {
 fn every_one_shot_sequence() {
     use one_shot::*;
     let memory = filled();
-    let pairs: [(Script, Script); 16] = [
+    let pairs: [(Script, Script); 19] = [
         (add, add),
         (compare_store, add),
         (compare_two_store, compare_store),
@@ -561,6 +614,9 @@ fn every_one_shot_sequence() {
         (level_add, level_compare_store),
         (level_bump, level_bump),
         (level_compare_store_pair, level_bump),
+        (level_bump_numbered, level_bump_numbered),
+        (level_bump, level_bump_numbered),
+        (level_compare_store_pair, level_bump_numbered),
     ];
     let threes = [(pop_and_push as Script, list_pop as Script), (bump, bump), (add, add)];
     every_pair(&Code::shipped(), &pairs, &threes, &memory);
@@ -577,16 +633,21 @@ fn every_inlined_sequence() {
 /// Transactions by the copies for inlining: among each other, with a handler, and with a take-over.
 #[test]
 fn inlined_transactions() {
-    let code = Code::inlined();
-    let all: [[Script; 2]; 3] = [[increment, increment], [chain, chain], [small, increment]];
+    for code in [Code::inlined(), Code::inlined_in_c()] {
+        inlined_transactions_of(&code);
+    }
+}
+
+fn inlined_transactions_of(code: &Code) {
+    let all: [[Script; 2]; 4] = [[increment, increment], [chain, chain], [small, increment], [pair::<0>, pair::<0x40>]];
     for threads in all {
-        clean_as(&code, "one CPU", &transactions(&threads, 1, 2, false));
-        clean_as(&code, "two CPUs", &transactions(&threads, 2, 1, true));
-        clean_as(&code, "with a take-over", &transactions(&[threads[0], take_over], 2, 2, true));
+        clean_as(code, "one CPU", &transactions(&threads, 1, 2, false));
+        clean_as(code, "two CPUs", &transactions(&threads, 2, 1, true));
+        clean_as(code, "with a take-over", &transactions(&[threads[0], take_over], 2, 2, true));
     }
     let setting = Setting { handler: Some(increment), ..transactions(&[increment, increment], 1, 1, true) };
-    clean_as(&code, "handlers", &setting);
-    clean_as(&code, "three threads", &transactions(&[increment, increment, take_over], 2, 1, false));
+    clean_as(code, "handlers", &setting);
+    clean_as(code, "three threads", &transactions(&[increment, increment, take_over], 2, 1, false));
 }
 
 fn every_pair(code: &Code, pairs: &[(Script, Script)], threes: &[(Script, Script)], memory: &[(u64, u64)]) {
@@ -601,243 +662,6 @@ fn every_pair(code: &Code, pairs: &[(Script, Script)], threes: &[(Script, Script
     }
     // Three threads: two work, one takes over.
     for (n, &(one, other)) in threes.iter().enumerate() {
-        clean_as(code, &format!("three {n}"), &shots(&[one, other, take_all], 2, 1, memory));
-    }
-}
-
-/// Sequences with a fault: each must lead to an end that breaks the rules.
-mod mutants {
-    use super::*;
-
-    /// A change of the shipped code that must be found by exploring `setting`.
-    fn found(setting: &Setting<'_>, change: impl Fn(&mut Code)) {
-        let mut code = Code::shipped();
-        explore(&code, setting).expect("the shipped code has no fault");
-        change(&mut code);
-        let error = explore(&code, setting).expect_err("the fault must be found");
-        let what = error.lines().next().unwrap_or_default();
-        eprintln!("found: {what}");
-        // By what it loses or doubles, not because the changed code makes no sense.
-        assert!(what.contains("added") || what.contains("put"), "{what}");
-    }
-
-    /// A transaction and a take-over of something that is there.
-    fn taken<'s>(threads: &'s [Script]) -> Setting<'s> {
-        Setting { memory: &[(AREAS + CONTENT, 5)], check: sum_agrees_from_five, ..transactions(threads, 2, 2, false) }
-    }
-
-    fn last_of_range(code: &Code, name: &str) -> (u64, u64) {
-        let addresses = code.addresses(name);
-        let [.., commit, behind] = addresses[..] else { panic!("a range has instructions") };
-        (commit, behind)
-    }
-
-    fn change_length(code: &mut Code, name: &str, by: impl Fn(u64, u64, u64) -> u64) {
-        let (commit, behind) = last_of_range(code, name);
-        let range = code.range_of(name);
-        let entry = code.ranges.get_mut(&range).unwrap();
-        entry.1 = by(entry.1, commit, behind);
-    }
-
-    /// Replaces the comparison whose text is given, and the branch behind it, by nothing.
-    fn unchecked(code: &mut Code, name: &str, is_comparison: impl Fn(&iced_x86::Instruction) -> bool) {
-        let addresses = code.addresses(name);
-        let n = addresses
-            .iter()
-            .position(|ip| code.lines[ip].0.is_some_and(|i| is_comparison(&i)))
-            .expect("the comparison is there");
-        for ip in &addresses[n..n + 2] {
-            code.lines.get_mut(ip).unwrap().0 = None;
-        }
-    }
-
-    fn is_token(i: &iced_x86::Instruction) -> bool {
-        use iced_x86::{Mnemonic, Register};
-        i.mnemonic() == Mnemonic::Cmp && i.memory_base() == Register::R10 && i.memory_displacement64() == 0
-    }
-
-    fn is_closed(i: &iced_x86::Instruction) -> bool {
-        use iced_x86::{Mnemonic, Register};
-        i.mnemonic() == Mnemonic::Cmp && i.memory_base() == Register::R10 && i.memory_displacement64() == 8
-    }
-
-    fn is_index(i: &iced_x86::Instruction) -> bool {
-        use iced_x86::{Mnemonic, Register};
-        i.mnemonic() == Mnemonic::Cmp && i.op0_register() == Register::R10D && i.op1_register() == Register::ESI
-    }
-
-    #[test]
-    fn a_range_one_instruction_short_is_found() {
-        found(&transactions(&[increment, increment], 1, 3, false), |code| {
-            change_length(code, "commit_store_64", |length, commit, behind| length - (behind - commit));
-        });
-        found(&transactions(&[increment, increment], 1, 3, false), |code| {
-            change_length(code, "begin", |length, commit, behind| length - (behind - commit));
-        });
-        let memory = filled();
-        for (name, script) in [
-            ("list_pop", one_shot::list_pop as Script),
-            ("list_push", one_shot::pop_and_push),
-            ("bump", one_shot::bump),
-            ("bump_header", one_shot::bump_header),
-            ("stack_pop", one_shot::stack_pop),
-            ("stack_push", one_shot::stack_push),
-            ("compare_store", one_shot::compare_store),
-            ("exchange", one_shot::exchange),
-        ] {
-            found(&shots(&[script, script], 1, 3, &memory), |code| {
-                change_length(code, name, |length, commit, behind| length - (behind - commit));
-            });
-        }
-    }
-
-    #[test]
-    fn a_range_one_instruction_long_is_found() {
-        found(&transactions(&[increment, increment], 1, 3, false), |code| {
-            let (_, behind) = last_of_range(code, "commit_store_64");
-            let more = code.lines[&behind].1 - behind;
-            change_length(code, "commit_store_64", |length, _, _| length + more);
-        });
-        let memory = filled();
-        for (name, script) in
-            [("list_pop", one_shot::list_pop as Script), ("add", one_shot::add), ("bump", one_shot::bump)]
-        {
-            found(&shots(&[script, script], 1, 2, &memory), |code| {
-                let (_, behind) = last_of_range(code, name);
-                let more = code.lines[&behind].1 - behind;
-                change_length(code, name, |length, _, _| length + more);
-            });
-        }
-    }
-
-    #[test]
-    fn a_commit_that_is_not_last_is_found() {
-        // The store comes before the last comparison and its branch.
-        found(&transactions(&[increment, take_over], 2, 3, false), |code| {
-            let addresses = code.addresses("commit_store_64");
-            let n = addresses.len();
-            let lines: Vec<_> = addresses[n - 4..n - 1].iter().map(|ip| code.lines[ip].0).collect();
-            for (ip, line) in addresses[n - 4..n - 1].iter().zip([lines[2], lines[0], lines[1]]) {
-                code.lines.get_mut(ip).unwrap().0 = line;
-            }
-        });
-    }
-
-    #[test]
-    fn an_abort_that_does_not_arm_again_is_found() {
-        // It goes on where the index is read.
-        let not_armed = |code: &mut Code, name: &str| {
-            let again = code.addresses(name)[2];
-            let range = code.range_of(name);
-            code.ranges.get_mut(&range).unwrap().2 = again;
-        };
-        found(&transactions(&[increment, increment], 1, 3, false), |code| not_armed(code, "commit_store_64"));
-        let memory = filled();
-        found(&shots(&[one_shot::list_pop, one_shot::list_pop], 1, 3, &memory), |code| not_armed(code, "list_pop"));
-    }
-
-    /// Begin reads the index first and arms then: what is between is not protected, and an abort does not read it again.
-    #[test]
-    fn arming_after_the_index_is_read_is_found() {
-        found(&transactions(&[increment, increment], 2, 3, false), |code| {
-            let range = code.range_of("begin");
-            let entry = code.entries["begin"];
-            // Places: lea, mov, arm | cmp, ja, mov, mov index. New order: mov, mov index, lea, mov, arm | cmp, ja
-            let mut places = vec![entry];
-            while places.len() < 7 {
-                places.push(code.lines[places.last().unwrap()].1);
-            }
-            let lines: Vec<_> = places.iter().map(|ip| code.lines[ip].0).collect();
-            for (ip, n) in places.iter().zip([5, 6, 0, 1, 2, 3, 4]) {
-                code.lines.get_mut(ip).unwrap().0 = lines[n];
-            }
-            let (start, length, _) = code.ranges[&range];
-            code.ranges.insert(range, (places[5], start + length - places[5], places[2]));
-        });
-    }
-
-    #[test]
-    fn a_token_that_is_not_checked_is_found() {
-        found(&transactions(&[increment, increment], 1, 3, false), |code| {
-            unchecked(code, "commit_store_64", is_token);
-        });
-        found(&transactions(&[chain, chain], 1, 3, false), |code| unchecked(code, "commit_compare_64", is_token));
-        found(&transactions(&[small, small], 1, 3, false), |code| unchecked(code, "commit_store_32", is_token));
-        let pairs: [Script; 2] = [pair::<0>, pair::<0x40>];
-        found(&transactions(&pairs, 1, 3, false), |code| {
-            unchecked(code, "commit_pair", is_token);
-        });
-    }
-
-    /// The commit trusts the index of the transaction and does not read the present one.
-    #[test]
-    fn an_index_that_is_not_read_again_is_found() {
-        // Somebody has begun on index 1 before, so that the two tokens can be alike.
-        let setting = Setting { memory: &[(AREAS + STRIDE, 1)], ..transactions(&[increment, increment], 2, 3, false) };
-        found(&setting, |code| unchecked(code, "commit_store_64", is_index));
-    }
-
-    /// The interleaving for which begin must be a sequence: the thread reads its index, moves, stores its token beside a
-    /// commit that is under way on the old CPU, reads what that is about to change, comes back, and commits.
-    #[test]
-    fn begin_as_a_plain_store_is_found() {
-        found(&transactions(&[increment, increment], 2, 3, false), |code| {
-            let range = code.range_of("begin");
-            code.ranges.get_mut(&range).unwrap().1 = 0;
-        });
-        found(&transactions(&[increment, increment], 2, 3, true), |code| {
-            let range = code.range_of("begin");
-            code.ranges.get_mut(&range).unwrap().1 = 0;
-        });
-    }
-
-    #[test]
-    fn a_closed_word_that_is_not_tested_is_found() {
-        found(&taken(&[increment, take_over]), |code| unchecked(code, "commit_store_64", is_closed));
-        found(&taken(&[increment, take_over]), |code| unchecked(code, "begin", is_closed));
-        let memory = filled();
-        for (name, script) in [
-            ("add", one_shot::add as Script),
-            ("list_pop", one_shot::list_pop),
-            ("bump", one_shot::bump),
-            ("stack_pop", one_shot::stack_pop),
-            ("level_add", one_shot::level_add),
-        ] {
-            found(&shots(&[script, one_shot::take_all], 2, 2, &memory), |code| unchecked(code, name, is_closed));
-        }
-    }
-
-    /// The two comparisons of the commit in the other order: a whole take-over fits between them.
-    #[test]
-    fn a_token_that_is_tested_before_the_closed_word_is_found() {
-        found(&transactions(&[increment, increment, take_over], 2, 0, false), |code| {
-            let addresses = code.addresses("commit_store_64");
-            let line = |code: &Code, n: usize| code.lines[&addresses[n]].0;
-            let n = addresses
-                .iter()
-                .position(|ip| code.lines[ip].0.is_some_and(|i| is_closed(&i)))
-                .expect("the closed word is tested");
-            let exchanged = [line(code, n + 2), line(code, n + 3), line(code, n), line(code, n + 1)];
-            for (place, i) in exchanged.into_iter().enumerate() {
-                code.lines.get_mut(&addresses[n + place]).unwrap().0 = i;
-            }
-        });
-    }
-
-    /// A take-over that leaves out one of its steps.
-    fn faulty_take_over(left_out: u8, place: u8, l: &mut [u64; 6], r: (u64, u64), a: &mut Accounts) -> Step {
-        if place == left_out { Step::Load(area(0), 5) } else { take_over(place, l, r, a) }
-    }
-
-    #[test]
-    fn a_take_over_without_barrier_is_found() {
-        let faulty: Script = |place, l, r, a| faulty_take_over(1, place, l, r, a);
-        explore(&Code::shipped(), &taken(&[increment, faulty])).expect_err("found");
-    }
-
-    #[test]
-    fn a_take_over_that_keeps_the_token_is_found() {
-        let faulty: Script = |place, l, r, a| faulty_take_over(3, place, l, r, a);
-        explore(&Code::shipped(), &taken(&[increment, faulty])).expect_err("found");
+        clean_as(code, &format!("three {n}"), &shots(&[one, other, take_all], 2, 2, memory));
     }
 }

@@ -1,24 +1,21 @@
 //! Threads and processes that glibc did not make as usual: without registration, children of vfork and of raw clone, CPUs
 //! that come and go from the affinity mask.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+#[path = "unregistered/mod.rs"]
+mod unregistered;
+
+use std::ffi::c_void;
+use std::process::{Command, ExitStatus};
+use std::ptr::{self, null_mut};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::thread;
 
+use larder_percpu::ground::Association;
+use larder_percpu::sequence::{SLAB, Slot, bump, replace};
 use larder_percpu::structures::Counter;
-use larder_percpu::{By, Domain, Guarded64, Mode, Options};
-use larder_sys::rseq_area;
-
-/// Takes the calling thread's registration away, as if a sandbox had refused it: `cpu_id` is negative then, and the
-/// concurrency id is 0.
-fn unregister() -> bool {
-    const SIGNATURE: u32 = 0x5305_3053;
-    let Ok(area) = rseq_area::find() else { return false };
-    let at = larder_sys::thread::thread_pointer().wrapping_offset(area.offset);
-    [32, 64].into_iter().any(|length| {
-        // SAFETY: the registered area of this thread, which ends soon.
-        unsafe { libc::syscall(libc::SYS_rseq, at, length, 1, SIGNATURE) == 0 }
-    })
-}
+use larder_percpu::{By, Domain, Ground, Guarded64, Mode, Options};
+use larder_sys::rseq_area::{self, Index};
+use unregistered::unregister;
 
 #[test]
 fn a_thread_without_registration_uses_the_shard() {
@@ -54,6 +51,48 @@ fn a_thread_without_registration_uses_the_shard() {
         assert_eq!(counter.sum(), 8001);
         assert_eq!(domain.iter().map(|a| a.load()).sum::<u64>(), 4000);
         assert!(domain.statistics().by_lock >= 8000);
+    }
+}
+
+/// The sequences of the allocation buffers likewise take nothing, by whichever index.
+#[test]
+fn a_thread_without_registration_takes_nothing_from_a_buffer() {
+    for way in ["concurrency ids", "CPUs", "threads"] {
+        let ground = Ground::new();
+        let has_sequences = match way {
+            "threads" => ground.set_up_for_threads(),
+            _ => {
+                let index = if way == "CPUs" { Index::CpuId } else { Index::MmCid };
+                !matches!(ground.set_up_by(larder_sys::cpus::possible(), index), Association::Thread(_))
+            }
+        };
+        if !has_sequences {
+            return eprintln!("no sequences here");
+        }
+        let indices = ground.indices() as usize;
+        let slabs = larder_sys::memory::map_lazy(larder_units::Bytes(indices * SLAB)).unwrap();
+        let first = slabs.as_ptr().expose_provenance();
+        // SAFETY: as many slabs as indices are mapped, and stay so; zero is a slot.
+        let slot = |index: usize| unsafe { &*ptr::with_exposed_provenance::<Slot>(first + index * SLAB) };
+        let full = [64, 1024];
+        (0..indices).for_each(|index| assert!(slot(index).compare_exchange([0, 0], full)));
+        // SAFETY: the ground is set up, and the slot is in the first slab.
+        let take = || unsafe { bump(&ground, first, 16) };
+        assert_ne!(take(), 0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(ground.current_index().is_some());
+                assert!(unregister());
+                assert_eq!(ground.current_index(), None, "by {way}");
+                let before: Vec<_> = (0..indices).map(|index| slot(index).load()).collect();
+                for pair in [full, before[0]] {
+                    assert_eq!(take(), 0, "by {way}");
+                    // SAFETY: as in `take`.
+                    assert!(!unsafe { replace(&ground, first, pair, [0, 0]) }, "by {way}");
+                }
+                assert_eq!(before, (0..indices).map(|index| slot(index).load()).collect::<Vec<_>>());
+            });
+        });
     }
 }
 
@@ -149,4 +188,162 @@ fn a_take_over_that_stayed_behind_is_undone_in_the_child() {
         forked.wait();
     });
     assert!(domain.begin().index() < domain.core().sequence_areas());
+}
+
+/// What a thread that the C library does not know works on, and how often; and whether it was registered.
+static COUNTED: AtomicPtr<Counter> = AtomicPtr::new(null_mut());
+static WAS_REGISTERED: AtomicU32 = AtomicU32::new(0);
+const ADDITIONS: u64 = 10_000;
+
+/// A thread made by the system call, with thread-local storage of its own, which says that it is not registered: it uses the
+/// shard beside threads that have an index.
+#[test]
+fn a_thread_made_by_a_system_call_uses_the_shard() {
+    extern "C" fn stranger(_: *mut c_void) -> i32 {
+        // SAFETY: the counter lives until this thread has ended, which the test waits for.
+        let counter = unsafe { &*COUNTED.load(Ordering::Acquire) };
+        WAS_REGISTERED.store(rseq_area::is_registered_here().into(), Ordering::Relaxed);
+        (0..ADDITIONS).for_each(|_| counter.add(1));
+        // SAFETY: ends this thread alone, leaving nothing of the C library's in order.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+        0
+    }
+    // The loader's own way to make thread-local storage.
+    // SAFETY: terminated names.
+    let (make, unmake) = unsafe {
+        let find = |name: &std::ffi::CStr| libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+        (find(c"_dl_allocate_tls"), find(c"_dl_deallocate_tls"))
+    };
+    let Ok(area) = rseq_area::find() else { return eprintln!("no sequences here") };
+    if make.is_null() || unmake.is_null() {
+        return eprintln!("SKIPPED: the loader exports no way to make thread-local storage");
+    }
+    for by in [By::ConcurrencyId, By::Cpu] {
+        let counter = Counter::new(by);
+        counter.add(1);
+        COUNTED.store(ptr::from_ref(&counter).cast_mut(), Ordering::Release);
+        let mut stack = vec![0u128; 16 * 1024];
+        let gone = AtomicU32::new(1);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..ADDITIONS).for_each(|_| counter.add(1)));
+            }
+            // SAFETY: the loader's functions have these types; it makes the block itself where it gets null. The block's first and
+            // third words are its own address, as the thread library has it. The clone shares everything but its stack and its
+            // thread pointer, and both stay until the kernel says that it is gone.
+            unsafe {
+                let make = std::mem::transmute::<*mut c_void, extern "C" fn(*mut c_void) -> *mut c_void>(make);
+                let unmake = std::mem::transmute::<*mut c_void, extern "C" fn(*mut c_void, bool)>(unmake);
+                let block = make(null_mut());
+                assert!(!block.is_null());
+                for word in [0, 2] {
+                    block.cast::<*mut c_void>().add(word).write(block);
+                }
+                // Not registered, as the kernel's interface has it: the loader leaves a zero there.
+                block.byte_offset(area.offset + rseq_area::CPU_ID).cast::<i32>().write(-1);
+                let shared = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND;
+                let flags =
+                    shared | libc::CLONE_THREAD | libc::CLONE_SYSVSEM | libc::CLONE_SETTLS | libc::CLONE_CHILD_CLEARTID;
+                let top = stack.as_mut_ptr().add(stack.len() - 64);
+                let tid =
+                    libc::clone(stranger, top.cast(), flags, null_mut(), null_mut::<c_void>(), block, gone.as_ptr());
+                assert!(tid > 0);
+                while gone.load(Ordering::Acquire) != 0 {
+                    thread::yield_now();
+                }
+                unmake(block, true);
+            }
+        });
+        assert_eq!(WAS_REGISTERED.load(Ordering::Relaxed), 0);
+        assert_eq!(counter.sum(), 4 * ADDITIONS + 1);
+        assert!(counter.domain().core().by_lock() >= ADDITIONS);
+    }
+}
+
+/// Which system call a sandbox refuses, in the environment of a process that was started in one.
+const REFUSED: &str = "LARDER_TEST_REFUSED";
+
+/// Has the kernel answer ENOSYS to a system call, in this thread and all that it starts.
+fn refuse(call: i64) -> bool {
+    use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO};
+    let line = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut program = [
+        // The number of the call is the first word of what a filter sees.
+        line(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0),
+        line(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, call as u32),
+        line(BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+        line(BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the program lives through the call, which copies it.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0
+    }
+}
+
+/// A process that was started in a sandbox which refuses one of the two calls works by locks, and says why.
+#[test]
+fn a_process_in_a_sandbox_works_by_locks() {
+    let calls = [("rseq", libc::SYS_rseq, "restartable"), ("membarrier", libc::SYS_membarrier, "membarrier")];
+    if let Ok(refused) = std::env::var(REFUSED) {
+        let reason = calls.iter().find(|call| call.0 == refused).unwrap().2;
+        for by in [By::ConcurrencyId, By::Cpu] {
+            let domain: Domain<Guarded64> = Domain::new(by);
+            let Mode::Locks(why) = domain.mode() else { panic!("{refused} is refused, but {:?}", domain.mode()) };
+            assert!(why.contains(reason), "{why}");
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for _ in 0..1000 {
+                            domain
+                                .run(|t| t.store(t.area(), t.load() + 1), |area| area.store(&**area, area.load() + 1));
+                        }
+                    });
+                }
+            });
+            assert_eq!(domain.iter().map(|a| a.load()).sum::<u64>(), 4000);
+        }
+        return;
+    }
+    if let Mode::Locks(why) = Domain::<Guarded64>::new(By::Cpu).mode() {
+        return eprintln!("locks in any case: {why}");
+    }
+    for (name, call, _) in calls {
+        // The filter is of the thread that sets it, and of the process that it becomes.
+        let ended = thread::spawn(move || refuse(call).then(|| again("a_process_in_a_sandbox_works_by_locks", name)));
+        match ended.join().unwrap() {
+            Some((status, said)) => assert!(status.success() && said.contains("1 passed"), "without {name}: {said}"),
+            None => eprintln!("SKIPPED: the kernel takes no filter"),
+        }
+    }
+}
+
+/// Runs one test of this file in a process of its own, with `REFUSED` in its environment; what it said.
+fn again(test: &str, refused: &str) -> (ExitStatus, String) {
+    let program = std::env::current_exe().unwrap();
+    let output = Command::new(program).args(["--exact", test, "--nocapture"]).env(REFUSED, refused).output().unwrap();
+    (output.status, String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+/// In a sandbox that was entered later, nothing can be taken over any more: the process stops rather than go on without exclusion.
+#[test]
+fn a_sandbox_without_membarrier_ends_a_take_over() {
+    let counter = Counter::new(By::Cpu);
+    counter.add(1);
+    if let Mode::Locks(why) = counter.domain().mode() {
+        return eprintln!("nothing is aborted: {why}");
+    }
+    if std::env::var_os(REFUSED).is_some() {
+        if !refuse(libc::SYS_membarrier) {
+            return eprintln!("SKIPPED: the kernel takes no filter");
+        }
+        counter.add(1);
+        assert_eq!(counter.sum(), 2);
+        _ = counter.take_all();
+        return eprintln!("it went on");
+    }
+    let (status, said) = again("a_sandbox_without_membarrier_ends_a_take_over", "membarrier, later");
+    let ended = !status.success() && said.contains("membarrier does not abort sequences any more");
+    assert!(ended && !said.contains("it went on") || said.contains("SKIPPED"), "{status}: {said}");
 }

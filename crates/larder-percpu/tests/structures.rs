@@ -230,6 +230,35 @@ fn a_region_hands_out_every_piece_once() {
     }
 }
 
+/// The sum of a frontier and a huge size would wrap around and lie below the limit.
+#[test]
+fn a_size_beyond_all_memory_is_refused() {
+    let memory = [const { AtomicU64::new(0) }; 4];
+    let frontier = memory.as_ptr().expose_provenance();
+    for options in ways() {
+        let (region, shared): (BumpRegion, Shared<OpenPair>) =
+            (BumpRegion::with(options), Shared::with(Level::Package, options.sequences));
+        for bytes in [usize::MAX, usize::MAX - 15, isize::MAX as usize + 1, isize::MAX as usize, 33] {
+            // Wherever the thread is when it takes, there is something.
+            for index in 0..region.domain().areas() {
+                let filled = [frontier as u64, frontier as u64 + 32];
+                region.domain().take_over(index, |pair| pair.store(&**pair, filled)).unwrap();
+            }
+            for index in 0..shared.areas() {
+                let filled = [frontier as u64, frontier as u64 + 32];
+                shared.take_over(index, |pair| pair.store(&**pair, filled)).unwrap();
+            }
+            // SAFETY: the regions are `memory`.
+            assert_eq!(unsafe { (region.take(bytes), region.take_with_header(bytes, 7)) }, (None, None));
+            assert_eq!(shared.bump(|pair| pair, bytes), None);
+            for index in 0..region.domain().areas() {
+                assert_eq!(region.retire(index).unwrap().bytes(), 32, "{bytes} bytes, {options:?}");
+            }
+        }
+        assert!(memory.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+    }
+}
+
 #[test]
 fn levels_are_shared_and_lose_nothing() {
     for (level, sequences) in

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <larder_cs.h>
 
+#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -42,6 +43,14 @@ static void stay_here(void) {
     CPU_ZERO(&set);
     CPU_SET(sched_getcpu(), &set);
     sched_setaffinity(0, sizeof set, &set);
+}
+
+/* Inside a take-over its own thread begins elsewhere, and may not wait. */
+static void taken(void *argument) {
+    CHECK(csBegin() != *(int *)argument);
+    csEnd();
+    CHECK(csTakeOver(*(int *)argument, taken, argument) == EBUSY);
+    words[0] = 20;
 }
 
 static void the_papers_form(void) {
@@ -90,7 +99,14 @@ static void the_papers_form(void) {
 
     struct cs_statistics s;
     csStatistics(&s);
-    CHECK(s.begun == 7 && s.failed == 0 && s.reopened == 1 && s.invalid == 1 && s.abandoned == 3);
+    CHECK(s.begun == 7 && s.taken_over == 0 && s.failed == 0 && s.reopened == 1 && s.invalid == 1 && s.abandoned == 3);
+
+    cpu = csBegin();
+    CHECK(csTakeOver(cpu, taken, &cpu) == 0 && words[0] == 20);
+    CHECK(csST64C((void *)&words[0], 21) == CS_INTERFERED && words[0] == 20);
+    CHECK(csTakeOver(-1, taken, &cpu) == EINVAL && csTakeOver(csIndices(), taken, &cpu) == EINVAL);
+    csStatistics(&s);
+    CHECK(s.taken_over == 1 && s.begun == 9);
 }
 
 static uint64_t restarts(void) {

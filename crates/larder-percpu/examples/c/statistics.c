@@ -19,7 +19,8 @@ static cs_domain *domain;
 static void note(int64_t sample) {
     for (;;) {
         cs_handle handle;
-        struct statistics *s = csxArea(domain, csxBegin(domain, &handle));
+        csxBegin(domain, &handle);
+        struct statistics *s = csxHere(&handle);
         /* Sum and count are committed by one store of both words. */
         uint64_t old[2] = {(uint64_t)s->sum, (uint64_t)s->count};
         uint64_t next[2] = {old[0] + (uint64_t)sample, old[1] + 1};

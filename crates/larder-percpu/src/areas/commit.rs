@@ -270,6 +270,26 @@ impl Core {
         unsafe { inlined::commit_compare_64(hold, at, old, new) }
     }
 
+    /// As [`Core::compare_pair`].
+    ///
+    /// # Safety
+    /// As for [`Core::store_32_inlined`]; the address is a multiple of 16.
+    #[inline(always)]
+    pub unsafe fn compare_pair_inlined(
+        &self,
+        hold: Hold,
+        at: *mut u64,
+        old: [u64; 2],
+        new: [u64; 2],
+    ) -> Result<(), NotStored> {
+        if hold.is_locked() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.compare_pair_locked(Ticket::of(hold), at, old[0], old[1], new[0], new[1]) };
+        }
+        // SAFETY: as in `store_32_inlined`.
+        unsafe { inlined::commit_pair(hold, at, old, new) }
+    }
+
     #[cold]
     unsafe fn store_32_locked(&self, ticket: Ticket, at: *mut u32, value: u32) -> bool {
         // SAFETY: as for `store_32_inlined`.
@@ -292,6 +312,21 @@ impl Core {
     unsafe fn compare_64_locked(&self, ticket: Ticket, at: *mut u64, old: u64, new: u64) -> Result<(), NotStored> {
         // SAFETY: as for `compare_64_inlined`.
         stored(unsafe { self.compare_64(ticket, at, old, new) })
+    }
+
+    /// The words one by one: as arrays they would have addresses, and the fast path would have to write them there.
+    #[cold]
+    unsafe fn compare_pair_locked(
+        &self,
+        ticket: Ticket,
+        at: *mut u64,
+        old: u64,
+        old_second: u64,
+        new: u64,
+        new_second: u64,
+    ) -> Result<(), NotStored> {
+        // SAFETY: as for `compare_pair_inlined`.
+        stored(unsafe { self.compare_pair(ticket, at, [old, old_second], [new, new_second]) })
     }
 }
 

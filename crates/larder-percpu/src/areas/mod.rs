@@ -15,6 +15,7 @@ use larder_sys::topology::{self, Level};
 use larder_sys::{cpus, membarrier, rseq_area, thread};
 use larder_units::Bytes;
 
+use crate::ground::{is_registered, word};
 use crate::locked::{self, Busy, Held};
 use crate::sequence::frame::{HEADER, stride};
 use crate::sequence::inlined::Hold;
@@ -360,14 +361,8 @@ impl Core {
         if !self.has_sequences() {
             return None;
         }
-        let word = |offset: isize| {
-            let at = thread::thread_pointer().wrapping_offset(offset);
-            // SAFETY: the offset was found to be inside the area, which every thread has at the same offset.
-            unsafe { at.cast::<u32>().read_volatile() }
-        };
-        let is_registered = word(self.frame.rseq_cs.load(Ordering::Relaxed) + CPU_ID - RSEQ_CS) <= i32::MAX as u32;
         let index = word(self.frame.index.load(Ordering::Relaxed)) as usize;
-        if !is_registered || index >= self.sequence_areas() {
+        if !is_registered(self.frame.rseq_cs.load(Ordering::Relaxed)) || index >= self.sequence_areas() {
             return None;
         }
         let map = self.frame.map.load(Ordering::Relaxed);

@@ -233,7 +233,7 @@ impl Core {
     /// Takes `bytes` from the region (frontier, limit) at `offset`: its address, or 0.
     ///
     /// # Safety
-    /// As for [`Core::add`], for both words.
+    /// As for [`Core::add`], for both words; the frontier and `bytes` make no more than `usize::MAX`.
     #[inline(always)]
     pub unsafe fn bump(&self, offset: usize, bytes: usize) -> usize {
         self.word(

@@ -14,7 +14,19 @@ pub struct Descriptor {
 }
 
 /// Every sequence in this object, in no order: for tests, linters and debuggers.
+///
+/// The kernel does not need the list, and no code refers to it, so the linker would leave it out: its section is marked to be
+/// retained (`R`).
 pub fn descriptors() -> &'static [&'static Descriptor] {
+    // The section exists, if empty, also in a program without any sequence.
+    // SAFETY: no instruction.
+    unsafe {
+        core::arch::asm!(
+            ".pushsection __rseq_cs_ptr_array, \"awR\"",
+            ".popsection",
+            options(nomem, nostack, preserves_flags)
+        );
+    }
     unsafe extern "C" {
         #[link_name = "__start___rseq_cs_ptr_array"]
         static START: [&'static Descriptor; 0];

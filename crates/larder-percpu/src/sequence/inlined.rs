@@ -16,16 +16,30 @@ use super::table::{Id, RESTARTS};
 
 /// A sequence: arms by way of `{arm}`, the offset of `rseq_cs`, with `{t}`, which its range may use.
 ///
-/// `aside` is text that is not on the fast path; label 6 may be there.
+/// `by` names both registers where they are chosen by hand, `once` is text before it that is not run again after an abort, `then`
+/// what follows the commit, and `aside` text that is not on the fast path; label 6 may be there.
 macro_rules! inlined {
     ($id:ident; [$($range:expr,)*]; aside [$($aside:expr,)*]; $($operand:tt)*) => {
+        inlined!($id; by "{arm}", "{t}"; once []; [$($range,)*]; then []; aside [$($aside,)*]; $($operand)*)
+    };
+    (
+        $id:ident;
+        by $arm:literal, $t:literal;
+        once [$($once:expr,)*];
+        [$($range:expr,)*];
+        then [$($then:expr,)*];
+        aside [$($aside:expr,)*];
+        $($operand:tt)*
+    ) => {
         asm!(
+            $($once,)*
             "2:",
-            "lea {t}, [rip + 77f]",
-            "mov qword ptr fs:[{arm}], {t}",
+            concat!("lea ", $t, ", [rip + 77f]"),
+            concat!("mov qword ptr fs:[", $arm, "], ", $t),
             "3:",
             $($range,)*
             "4:",
+            $($then,)*
             ".pushsection __rseq_failure, \"ax\"",
             ".byte 0x0f, 0xb9, 0x3d",
             ".long 0x53053053",
@@ -40,7 +54,7 @@ macro_rules! inlined {
             ".long 0, 0",
             ".quad 3b, 4b - 3b, 5b",
             ".popsection",
-            ".pushsection __rseq_cs_ptr_array, \"aw\"",
+            ".pushsection __rseq_cs_ptr_array, \"awR\"",
             ".quad 77b",
             ".popsection",
             restarts = sym RESTARTS,
@@ -351,6 +365,53 @@ pub unsafe fn commit_compare_64(hold: Hold, address: *mut u64, old: u64, new: u6
             address = in(reg) address,
             old = in(reg) old,
             new = in(reg) new,
+            refused = label { return Err(NotStored::Interfered) },
+            mismatch = label { return Err(NotStored::Mismatch) },
+        );
+    }
+    Ok(())
+}
+
+/// As [`transaction::commit_pair`](super::transaction::commit_pair).
+///
+/// `rbx` is the compiler's and the commit's: what the compiler has there is exchanged in before the sequence is armed, and out
+/// again behind it, on each way. So every operand has a register of its own choice, and the compiler gives `rbx` to none.
+///
+/// # Safety
+/// As for [`commit_store_32`]; the address is a multiple of 16.
+#[inline(always)]
+pub unsafe fn commit_pair(hold: Hold, address: *mut u64, old: [u64; 2], new: [u64; 2]) -> Result<(), NotStored> {
+    // SAFETY: as in `commit_store_32`; `rbx` is put back before anything else runs.
+    unsafe {
+        inlined!(
+            commit_pair;
+            by "r11", "r13";
+            once ["xchg rbx, rsi",];
+            [
+                "cmp dword ptr fs:[r11 - 4], 0x7fffffff",
+                "ja 6f",
+                "cmp dword ptr fs:[r10], r9d",
+                "jne 6f",
+                "cmp qword ptr [rdi - {header} + 8], 0",
+                "jne 6f",
+                "cmp qword ptr [rdi - {header}], r8",
+                "jne 6f",
+                "cmpxchg16b xmmword ptr [r12]",
+            ];
+            then ["xchg rbx, rsi", "jne {mismatch}",];
+            aside ["6:", "xchg rbx, rsi", "jmp {refused}",];
+            out("r13") _,
+            in("r11") hold.rseq_cs,
+            in("r10") hold.index_word,
+            in("r9") hold.index,
+            in("rdi") hold.content,
+            in("r8") hold.token,
+            in("r12") address,
+            inout("rax") old[0] => _,
+            inout("rdx") old[1] => _,
+            inout("rsi") new[0] => _,
+            in("rcx") new[1],
+            header = const HEADER,
             refused = label { return Err(NotStored::Interfered) },
             mismatch = label { return Err(NotStored::Mismatch) },
         );

@@ -2,13 +2,13 @@
 //!
 //! | module | sequences |
 //! |---|---|
-//! | [`pair`] | what the fixed heap allocates by: bump and replace a pair, inlined |
+//! | [`pair`] | what the heaps allocate by: bump and replace a pair, inlined |
 //! | [`transaction`] | begin, and the commits of a transaction |
 //! | [`word`] | add, exchange, compare and store (one word, two words, a pair) |
 //! | [`region`] | bump, and bump that also stores a header |
 //! | [`list`] | pop and push of an intrusive list |
 //! | [`stack`] | pop and push of a stack of words, one or many |
-//! | [`inlined`] | add, list pop and list push without call and return |
+//! | [`inlined`] | add, list pop, list push, begin and the commits without call and return |
 //! | [`level`] | the same idea where several CPUs share an area: one `lock cmpxchg` commits |
 //!
 //! Those other than [`pair`] work on a [`Frame`], test the closed word, and count their restarts. But for [`inlined`] they are
@@ -35,4 +35,4 @@ pub mod word;
 
 pub use descriptor::{Descriptor, descriptors};
 pub use frame::{Frame, Header};
-pub use pair::{SLAB, SLAB_SHIFT, Slot, bump, bump_own, replace, replace_own};
+pub use pair::{Near, SLAB, SLAB_SHIFT, Slot, bump, bump_near, bump_own, replace, replace_own};

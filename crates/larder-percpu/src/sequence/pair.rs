@@ -1,19 +1,19 @@
-//! The allocation sequences of the fixed heap: bump a pair (frontier, limit), and replace a pair.
+//! The allocation sequences of the heaps: bump a pair (frontier, limit), and replace a pair.
 //!
 //! Each index owns a slab of [`SLAB`] bytes; a slot is a 16-byte pair of words at the same offset in each slab.
 //!
 //! | word | content | written by |
 //! |---|---|---|
-//! | 0 | frontier: next free address | `bump` (commit), `replace` |
+//! | 0 | frontier: next free address | `bump`, `bump_near` (commit), `replace` |
 //! | 1 | limit: one past the last address; 0 when closed | `replace`, and by the collector, which closes with a plain store |
 //!
-//! Both sequences follow the kernel's rules: no call, no stack, no system call; one committing store, last; the
+//! All sequences follow the kernel's rules: no call, no stack, no system call; one committing store, last; the
 //! signature just before the abort handler; the index is read inside; the handler starts over and so arms again.
 //! The collector closes a slot by storing 0 to its limit and then aborts every running sequence (membarrier): a
 //! sequence that began before cannot commit after, and one that begins later sees the closed limit.
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::ground::Ground;
 
@@ -24,7 +24,7 @@ pub const SLAB: usize = 1 << SLAB_SHIFT;
 
 /// The frontier and the limit of one buffer.
 ///
-/// Sync: `bump` and `replace` on the owning index; the collector in a stopped world, after it closed the slot and
+/// Sync: `bump`, `bump_near` and `replace` on the owning index; the collector in a stopped world, after it closed the slot and
 /// aborted all sequences.
 #[repr(C, align(16))]
 pub struct Slot {
@@ -95,8 +95,43 @@ impl Default for Slot {
     }
 }
 
+/// The descriptor of a sequence between the labels 3 and 4, with the abort handler 5, under the label 77.
+macro_rules! descriptor {
+    () => {
+        concat!(
+            ".pushsection __rseq_cs, \"aw\"\n",
+            ".balign 32\n",
+            "77:\n",
+            ".long 0, 0\n",
+            ".quad 3b, 4b - 3b, 5b\n",
+            ".popsection\n",
+            ".pushsection __rseq_cs_ptr_array, \"awR\"\n",
+            ".quad 77b\n",
+            ".popsection",
+        )
+    };
+}
+
+/// What follows the commit of a bump: the abort handler, which starts over at 2, and at 6 the way out where there is too little.
+macro_rules! after_bump {
+    () => {
+        concat!(
+            "4:\n",
+            ".pushsection __rseq_failure, \"ax\"\n",
+            ".byte 0x0f, 0xb9, 0x3d\n",
+            ".long 0x53053053\n",
+            "5:\n",
+            "jmp 2b\n",
+            "6:\n",
+            "xor {result:e}, {result:e}\n",
+            "jmp 4b\n",
+            ".popsection",
+        )
+    };
+}
+
 /// Takes `bytes` from the current index's buffer: returns the old frontier, or 0 when the rest is too small, the slot
-/// is closed, or sequences are not available.
+/// is closed, or the kernel keeps no area for the thread.
 ///
 /// `slot` is the address of the slot in the slab of index 0. The object's base is in a register when the commit
 /// makes it the caller's, so a conservative scan of a thread stopped right after finds it.
@@ -115,6 +150,9 @@ pub unsafe fn bump(ground: &Ground, slot: usize, bytes: usize) -> usize {
             "lea {t}, [rip + 77f]",
             "mov qword ptr fs:[{arm}], {t}",
             "3:",
+            // As `registered` in the shared text.
+            "cmp dword ptr fs:[{arm} - 4], 0x7fffffff",
+            "ja 6f",
             "mov {t:e}, dword ptr fs:[{index}]",
             "cmp {t:e}, {indices:e}",
             "jae 6f",
@@ -124,25 +162,8 @@ pub unsafe fn bump(ground: &Ground, slot: usize, bytes: usize) -> usize {
             "cmp {next}, qword ptr [{slot} + {t} + 8]",
             "ja 6f",
             "mov qword ptr [{slot} + {t}], {next}",
-            "4:",
-            ".pushsection __rseq_failure, \"ax\"",
-            ".byte 0x0f, 0xb9, 0x3d",
-            ".long 0x53053053",
-            "5:",
-            "jmp 2b",
-            "6:",
-            "xor {result:e}, {result:e}",
-            "jmp 4b",
-            ".popsection",
-            ".pushsection __rseq_cs, \"aw\"",
-            ".balign 32",
-            "77:",
-            ".long 0, 0",
-            ".quad 3b, 4b - 3b, 5b",
-            ".popsection",
-            ".pushsection __rseq_cs_ptr_array, \"aw\"",
-            ".quad 77b",
-            ".popsection",
+            after_bump!(),
+            descriptor!(),
             t = out(reg) _,
             next = out(reg) _,
             result = out(reg) result,
@@ -158,7 +179,95 @@ pub unsafe fn bump(ground: &Ground, slot: usize, bytes: usize) -> usize {
     result
 }
 
-/// Replaces the current index's pair with `new` if it is `expected`; true when it did.
+/// What [`bump_near`] reads: where one thread's rseq area and the slabs are, by address, kept in that thread's own record.
+/// [`bump`] reads the same from the process's [`Ground`], as offsets, and checks the index, which is right in every thread that is
+/// registered.
+///
+/// Sync: set by the thread, or for it while it stands still between two sequences.
+#[repr(C)]
+pub struct Near {
+    /// Address of the thread's `rseq_cs`.
+    rseq_cs: AtomicUsize,
+    /// Address of its index word.
+    index: AtomicUsize,
+    /// Address of the slot in the slab of index 0.
+    slot: AtomicUsize,
+}
+
+/// What is written and read where a thread has no slabs to go to: `rseq_cs`, which nobody reads, an index, and a slot that is never
+/// open. Sync: the first is written by anybody's sequence; the others are constant.
+static NOWHERE: (AtomicU64, AtomicU32, Slot) = (AtomicU64::new(0), AtomicU32::new(0), Slot::new());
+
+impl Near {
+    /// One with which every sequence finds a closed slot. It belongs to no thread.
+    pub fn closed() -> Self {
+        let near = Self { rseq_cs: AtomicUsize::new(0), index: AtomicUsize::new(0), slot: AtomicUsize::new(0) };
+        near.close();
+        near
+    }
+
+    /// Every sequence finds a closed slot from here on.
+    pub fn close(&self) {
+        let address = |of: *const ()| of.expose_provenance();
+        self.rseq_cs.store(address(NOWHERE.0.as_ptr().cast()), Ordering::Relaxed);
+        self.index.store(address(NOWHERE.1.as_ptr().cast()), Ordering::Relaxed);
+        self.slot.store(address((&raw const NOWHERE.2).cast()), Ordering::Relaxed);
+    }
+
+    /// Sequences use the slabs from `slot` on. `thread_pointer` is that of the thread whose record this is in.
+    ///
+    /// # Safety
+    /// The ground is set up, with at most as many indices as there are slabs. The thread is registered, as
+    /// [`is_registered_here`](larder_sys::rseq_area::is_registered_here) says, and this is used by no other thread.
+    pub unsafe fn open(&self, ground: &Ground, thread_pointer: *mut u8, slot: usize) {
+        let (rseq_cs, index) = ground.offsets();
+        let base = thread_pointer.expose_provenance();
+        self.rseq_cs.store(base.wrapping_add_signed(rseq_cs), Ordering::Relaxed);
+        self.index.store(base.wrapping_add_signed(index), Ordering::Relaxed);
+        self.slot.store(slot, Ordering::Relaxed);
+    }
+}
+
+/// As [`bump`], by the calling thread's [`Near`]: all that it reads beside the slot is in one line, which is the thread's.
+///
+/// # Safety
+/// `near` is the calling thread's, or closed.
+#[inline(always)]
+pub unsafe fn bump_near(near: &Near, bytes: usize) -> usize {
+    let result: usize;
+    // SAFETY: as in `bump`; `Near::open` was promised what its addresses are.
+    unsafe {
+        asm!(
+            "2:",
+            "lea {t}, [rip + 77f]",
+            "mov {next}, qword ptr [{near}]",
+            "mov qword ptr [{next}], {t}",
+            "mov {next}, qword ptr [{near} + 8]",
+            "3:",
+            "mov {t:e}, dword ptr [{next}]",
+            "shl {t}, {shift}",
+            "add {t}, qword ptr [{near} + 16]",
+            "mov {result}, qword ptr [{t}]",
+            "lea {next}, [{result} + {bytes}]",
+            "cmp {next}, qword ptr [{t} + 8]",
+            "ja 6f",
+            "mov qword ptr [{t}], {next}",
+            after_bump!(),
+            descriptor!(),
+            near = in(reg) near,
+            bytes = in(reg) bytes,
+            t = out(reg) _,
+            next = out(reg) _,
+            result = out(reg) result,
+            shift = const SLAB_SHIFT,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// Replaces the current index's pair with `new` if it is `expected`; true when it did. Never where the kernel keeps no area
+/// for the thread.
 ///
 /// The commit is one `cmpxchg16b` without a lock prefix: a single instruction cannot be interrupted half-way, and no
 /// other CPU uses this index meanwhile (the paper needed a 32-bit address space to store both words at once).
@@ -167,8 +276,8 @@ pub unsafe fn bump(ground: &Ground, slot: usize, bytes: usize) -> usize {
 /// As for [`bump`].
 pub unsafe fn replace(ground: &Ground, slot: usize, expected: [usize; 2], new: [usize; 2]) -> bool {
     let done: u8;
-    // SAFETY: as in `bump`; every operand has a register of its own
-    // choice, because rbx, which the compiler may give to any other, is exchanged in and out again outside the sequence.
+    // SAFETY: as in `bump`; every operand has a register of its own choice, because rbx, which the compiler may give to any
+    // other, is exchanged in and out again outside the sequence.
     // The pair is 16-byte aligned because slots are.
     unsafe {
         asm!(
@@ -181,6 +290,8 @@ pub unsafe fn replace(ground: &Ground, slot: usize, expected: [usize; 2], new: [
             "lea rdi, [rip + 77f]",
             "mov qword ptr fs:[r8], rdi",
             "3:",
+            "cmp dword ptr fs:[r8 - 4], 0x7fffffff",
+            "ja 6f",
             "mov edi, dword ptr fs:[r9]",
             "cmp edi, r13d",
             "jae 6f",
@@ -200,15 +311,7 @@ pub unsafe fn replace(ground: &Ground, slot: usize, expected: [usize; 2], new: [
             "xor r14d, r14d",
             "jmp 9b",
             ".popsection",
-            ".pushsection __rseq_cs, \"aw\"",
-            ".balign 32",
-            "77:",
-            ".long 0, 0",
-            ".quad 3b, 4b - 3b, 5b",
-            ".popsection",
-            ".pushsection __rseq_cs_ptr_array, \"aw\"",
-            ".quad 77b",
-            ".popsection",
+            descriptor!(),
             in("r12") slot,
             in("r13") ground.indices.load(Ordering::Relaxed),
             in("r8") ground.sequence_word.load(Ordering::Relaxed),

@@ -9,7 +9,8 @@ sequence! {
     /// Takes `bytes` from the region at `offset`: the old frontier, 0 when too little is left, or [`REFUSED`].
     ///
     /// # Safety
-    /// The frame is set up and has indices; the pair lies in the area.
+    /// The frame is set up and has indices; the pair lies in the area, and its frontier and `bytes` make no more than
+    /// `usize::MAX`.
     pub fn bump(frame: *const Frame, offset: usize, bytes: usize) -> usize;
     before {}
     range {

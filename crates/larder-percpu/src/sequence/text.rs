@@ -154,7 +154,7 @@ macro_rules! sequence_with {
                 ".long 0, 0",
                 ".quad 3b, 4b - 3b, 5b",
                 ".popsection",
-                ".pushsection __rseq_cs_ptr_array, \"aw\"",
+                ".pushsection __rseq_cs_ptr_array, \"awR\"",
                 ".quad 77b",
                 ".popsection",
                 restarts = sym $crate::sequence::table::RESTARTS,

@@ -4,7 +4,8 @@
 //! would not do: a thread that moves between reading the index and storing could read data that a commit still under way on
 //! the old CPU is about to change, and then overwrite its token with one that is valid there.
 //!
-//! A commit tests index, closed word and token, in this order (see `holds` in the shared text), and then stores. It leaves the token alone, so the transaction stays open.
+//! A commit tests index, closed word and token, in this order (see `holds` in the shared text), and then stores. It leaves the
+//! token alone, so the transaction stays open.
 
 use super::frame::Frame;
 

@@ -29,6 +29,9 @@ impl Region {
     }
 }
 
+/// What no address and no size exceeds, so that no sum of two wraps around and seems to fit.
+pub(super) const MOST: usize = isize::MAX as usize;
+
 /// A region for each index: the allocation buffer of VEE'05 without what decides about its size.
 ///
 /// A region that is exhausted is replaced by [`install`](Self::install). It looks at frontier and limit at once, so of
@@ -51,6 +54,9 @@ impl BumpRegion {
     /// Takes `bytes` from the current index's region; `None` when it has too little left.
     #[inline(always)]
     pub fn take(&self, bytes: usize) -> Option<usize> {
+        if bytes > MOST {
+            return None;
+        }
         // SAFETY: the area is the pair.
         let at = unsafe { self.domain.core().bump(0, bytes) };
         (at != 0).then_some(at)
@@ -63,6 +69,9 @@ impl BumpRegion {
     /// The installed regions are writable memory, at multiples of 8, and `bytes` is at least 8.
     #[inline(always)]
     pub unsafe fn take_with_header(&self, bytes: usize, header: u64) -> Option<usize> {
+        if bytes > MOST {
+            return None;
+        }
         // SAFETY: the area is the pair; the caller vouches for the memory.
         let at = unsafe { self.domain.core().bump_header(0, bytes, header) };
         (at != 0).then_some(at)
@@ -71,7 +80,10 @@ impl BumpRegion {
     /// Makes `region` the current index's, if that has less than `bytes` left: returns what was left of the old one.
     ///
     /// Otherwise (somebody else was faster, or the thread moved) the region comes back, to be tried again or kept aside.
+    ///
+    /// Panics where the region ends in the upper half of the address space, which is the kernel's.
     pub fn install(&self, region: Region, bytes: usize) -> Result<Region, Region> {
+        assert!(region.limit <= MOST, "a region up to {:#x}: no memory of a process lies there", region.limit);
         let core = self.domain.core();
         // Without an index of the kernel's, the calling thread's operations go to a shard.
         let Some(index) = core.current_index() else { return self.install_in_shard(region, bytes) };

@@ -4,8 +4,9 @@ use core::marker::PhantomData;
 
 use larder_sys::topology::Level;
 
+use super::bump_region::MOST;
 use crate::areas::{By, Core, Mode, Options};
-use crate::domain::Exclusive;
+use crate::domain::{Exclusive, offset_in};
 use crate::locked::Busy;
 use crate::word::{Area, Open64, OpenPair};
 
@@ -60,10 +61,7 @@ impl<T: Area> Shared<T> {
     }
 
     fn offset<W>(&self, word: impl FnOnce(&T) -> &W) -> usize {
-        let area = self.area(0);
-        let offset = core::ptr::from_ref(word(area)).addr().wrapping_sub(core::ptr::from_ref(area).addr());
-        assert!(offset <= size_of::<T>() - size_of::<W>(), "the word must be part of the area");
-        offset
+        offset_in(self.area(0), word)
     }
 
     /// Adds to a word.
@@ -88,7 +86,12 @@ impl<T: Area> Shared<T> {
     }
 
     /// Takes `bytes` from the region (frontier, limit) that the pair is; `None` when it has too little left.
+    ///
+    /// The limit that was stored there is an address, or another number below half of all.
     pub fn bump(&self, pair: impl FnOnce(&T) -> &OpenPair, bytes: usize) -> Option<usize> {
+        if bytes > MOST {
+            return None;
+        }
         let offset = self.offset(pair);
         // SAFETY: as in `add`; pairs are aligned.
         let at = unsafe { self.core.level_bump(offset, bytes) };
