@@ -1,10 +1,10 @@
 //! The reserved range and its tables.
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 use larder_sys::memory::{self, ReserveError};
-use larder_sys::numa;
-use larder_units::{BLOCK, Blocks, Bytes};
+use larder_sys::{numa, thread};
+use larder_units::{BLOCK, Blocks, Bytes, Nanos};
 
 use crate::block::{Block, State};
 use crate::class;
@@ -21,6 +21,8 @@ const METADATA: usize = size_of::<Block>() + (1 << 6) + (1 << 8) + (1 << 9) + (1
 /// where free memory is fragmented the kernel compacts it in the page fault, and single pauses of more than a second were
 /// seen.
 const COMMIT_STEP: Bytes = Bytes::mib(16);
+/// How long who waits for commits sleeps between two looks.
+const LOOK_AGAIN: Nanos = Nanos(50_000);
 /// The smallest range that is worth starting with.
 const SMALLEST: Bytes = Bytes::mib(16);
 
@@ -37,6 +39,8 @@ pub struct Space {
     frontier: AtomicUsize,
     /// Accessible bytes from `base`.
     committed: AtomicUsize,
+    /// Threads that are making memory accessible. Sync: each counts itself; `space.commits`.
+    commits: AtomicUsize,
     /// Whether the tables are made accessible with the blocks, not at once: where the kernel counts memory before it is
     /// touched (overcommit off, `ulimit -d`), tables for the whole range would be more than there is.
     ///
@@ -65,6 +69,7 @@ impl Space {
             reserved: AtomicUsize::new(0),
             frontier: AtomicUsize::new(0),
             committed: AtomicUsize::new(0),
+            commits: AtomicUsize::new(0),
             in_steps: AtomicBool::new(false),
         }
     }
@@ -216,8 +221,40 @@ impl Space {
         }
     }
 
+    /// As [`Space::span`], when nobody makes memory below it accessible any more: from here on its protection is the caller's. Not in a
+    /// stopped world, whose threads may be in the middle of that.
+    pub fn settled_span(&self) -> usize {
+        let span = self.frontier().to_bytes().0;
+        // ORDER space.commits: full, with the fence in `commit_to`: between the frontier, to which memory is accessible, and the
+        // number. Who is not seen here counts itself later and then reads that it need not go below the frontier.
+        fence(Ordering::SeqCst);
+        while self.commits.load(Ordering::Acquire) != 0 {
+            thread::sleep(LOOK_AGAIN);
+        }
+        span
+    }
+
+    /// In a child of fork, which has not the threads that were making memory accessible.
+    pub fn reset_after_fork(&self) {
+        self.commits.store(0, Ordering::Relaxed);
+    }
+
     /// Makes the range accessible up to `end` bytes.
     fn commit_to(&self, end: usize) -> bool {
+        if self.committed.load(Ordering::Relaxed) >= end {
+            return true;
+        }
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        // ORDER space.commits: full, with the fence in `settled_span`.
+        fence(Ordering::SeqCst);
+        let done = self.commit_counted(end);
+        // Checked, for a fork in a handler that interrupted this: the child has forgotten the number.
+        // ORDER space.commits: Release, with the load in `settled_span`.
+        let _ = self.commits.fetch_update(Ordering::Release, Ordering::Relaxed, |n| n.checked_sub(1));
+        done
+    }
+
+    fn commit_counted(&self, end: usize) -> bool {
         let mut have = self.committed.load(Ordering::Relaxed);
         while have < end {
             let all = self.reserved.load(Ordering::Relaxed) << BLOCK_SHIFT;
@@ -228,7 +265,9 @@ impl Space {
                 if self.is_committed_in_steps() && !self.commit_tables(have, goal.next_multiple_of(BLOCK.0)) {
                     continue;
                 }
-                // Twice the same range does no harm, so two threads may race here.
+                #[cfg(test)]
+                tests::about_to_commit();
+                // Twice the same range does no harm, so two threads may race here; who protects it waits for both (`settled_span`).
                 // SAFETY: the range lies in our reservation; committing keeps content.
                 let r = unsafe {
                     memory::commit(
@@ -284,5 +323,76 @@ impl Space {
 impl Default for Space {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+    use larder_sys::watch::{Kind, Watch};
+
+    std::thread_local! {
+        /// This thread stands still before it makes memory accessible.
+        static STANDS: Cell<bool> = const { Cell::new(false) };
+    }
+    /// A thread stands there, and may go on.
+    static STANDING: AtomicBool = AtomicBool::new(false);
+    static GO: AtomicBool = AtomicBool::new(false);
+
+    pub(super) fn about_to_commit() {
+        if STANDS.get() {
+            STANDING.store(true, Ordering::SeqCst);
+            while !GO.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    fn is_writable(at: usize) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps.lines().find(|line| {
+            let (low, high) = line.split(' ').next().unwrap().split_once('-').unwrap();
+            let end = |text| usize::from_str_radix(text, 16).unwrap();
+            (end(low)..end(high)).contains(&at)
+        });
+        line.unwrap().split(' ').nth(1).unwrap().contains('w')
+    }
+
+    /// A thread that lost the race for a step, and came to make the memory accessible only when a watch had protected what others had
+    /// taken from it, let writes go unnoticed.
+    #[test]
+    fn a_late_commit_does_not_undo_a_protection() {
+        static SPACE: Space = Space::new();
+        SPACE.reserve(Bytes::mib(256), false).unwrap();
+        let begun = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| {
+                STANDS.set(true);
+                SPACE.take_fresh(Blocks(1)).unwrap()
+            });
+            while !STANDING.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            assert_eq!(SPACE.take_fresh(Blocks(8)), Some(0));
+            let watch = scope.spawn(|| {
+                begun.store(true, Ordering::SeqCst);
+                let span = SPACE.settled_span();
+                assert!(GO.load(Ordering::SeqCst), "it did not wait for the thread that is about to commit");
+                let (low, high) = (SPACE.base(), SPACE.base() + span);
+                let mut protection = Watch::attach(Kind::Mprotect, low, high).unwrap();
+                protection.begin(low, high).unwrap();
+                (span, protection)
+            });
+            while !begun.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            (0..1000).for_each(|_| std::thread::yield_now());
+            GO.store(true, Ordering::SeqCst);
+            let (block, (span, mut protection)) = (late.join().unwrap(), watch.join().unwrap());
+            assert!(block >= 8 && span >= 8 * BLOCK.0);
+            assert!(!is_writable(SPACE.base()), "what was protected is writable again");
+            protection.end(SPACE.base(), SPACE.base() + span);
+        });
     }
 }

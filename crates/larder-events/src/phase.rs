@@ -44,9 +44,10 @@ phases! {
     Watch = 2, "watch", "bytes", "Before it begins, beside the program: every page of the heap is made clean.";
     StartStop = 3, "start_stop", "threads", "The short stop at the beginning of a concurrent cycle, until the threads were resumed.";
     StopThreads = 4, "stop_threads", "threads", "In a stop: from the request until all threads stood still.";
-    StartRoots = 5, "start_roots", "", "In the first stop: stacks, registers, thread-local storage and uncollectable objects.";
+    StartRoots = 5, "start_roots", "", "In the first stop: uncollectable objects, and the stacks, registers and thread-local storage of threads that ran, as far as that is quickly done.";
     Beside = 6, "mark_beside", "bytes", "Beside the program, until only the final stop was left.";
     StaticData = 7, "static_data", "", "Beside the program: static data.";
+    Stacks = 19, "stacks", "threads", "Beside the program: stacks, registers and thread-local storage of the other threads, of which each stands still for a moment.";
     Trace = 8, "trace", "bytes", "Beside the program: marking, before the first round of cleaning.";
     Clean = 9, "clean", "pages", "Beside the program: a round of cleaning, from asking for written pages until what they led to was marked.";
     Wait = 10, "wait", "", "Beside the program: until somebody came to finish the cycle.";

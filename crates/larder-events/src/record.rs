@@ -111,8 +111,12 @@ pub struct CycleRecord {
     pub markers_beside: u64,
     /// How many phases follow; [`Writer::publish`](crate::Writer::publish) sets it.
     pub phases: u64,
+    /// 1 for a young cycle, which traced what was handed out since the last one; its live bytes are an estimate.
+    pub young: u64,
+    /// Bytes of stacks that the final stop of a concurrent cycle did not read, since nobody had written to them. They are among the roots.
+    pub unwritten_stacks: Bytes,
     /// Zero; for fields to come.
-    pub reserved: [u64; 4],
+    pub reserved: [u64; 2],
 }
 
 const _: () = assert!(size_of::<CycleRecord>() == CYCLE_WORDS * size_of::<u64>());
@@ -157,7 +161,7 @@ mod tests {
         let mut record = CycleRecord::new(7, Cause::Expand);
         record.threads_blocked = 3;
         record.links_cleared = 9;
-        record.reserved[3] = 5;
+        record.reserved[1] = 5;
         assert_eq!(CycleRecord::from_words(record.to_words()), record);
         assert_eq!(record.to_words()[0], 7);
         assert_eq!(record.to_words()[CYCLE_WORDS - 1], 5);

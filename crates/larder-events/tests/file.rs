@@ -70,7 +70,9 @@ fn record(number: u64) -> Cycle {
     record.pause = Nanos(number.wrapping_mul(5));
     record.live = Bytes(number as usize * 7);
     record.links_cleared = number;
-    record.reserved = [number; 4];
+    record.young = number;
+    record.unwritten_stacks = Bytes(number as usize);
+    record.reserved = [number; 2];
     record.phases = number % 7;
     let phase = |i| Phase { code: i, start: Nanos(number), took: Nanos(number * i), amount: number ^ i };
     Cycle { record, phases: (0..number % 7).map(phase).collect() }

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use larder_percpu::areas::{By, Core, Options};
 use larder_percpu::ground::{Association, Ground};
-use larder_percpu::sequence::{self, SLAB};
+use larder_percpu::sequence::{self, Near, SLAB};
 use larder_policy::labs::{Side, is_direct};
 use larder_sys::memory::{self, ReserveError};
 use larder_sys::rseq_area::Index;
@@ -264,6 +264,19 @@ impl<S: ChunkSource> Buffers<S> {
         unsafe { sequence::bump(&self.processor_ground, self.slabs.load(Ordering::Relaxed), bytes) }
     }
 
+    /// Lets the sequences of one thread that go by its [`Near`] use the buffers of processors, or closes them where processors have
+    /// none. `thread_pointer` is the thread's, or null if it is not registered with the kernel.
+    ///
+    /// # Safety
+    /// `near` is that thread's, which is the caller, or stands still between two allocations.
+    pub unsafe fn aim(&self, near: &Near, thread_pointer: *mut u8) {
+        if self.way() != Way::Processor || thread_pointer.is_null() {
+            return near.close();
+        }
+        // SAFETY: `set_up` mapped a slab for each index; the caller vouches for the thread.
+        unsafe { near.open(&self.processor_ground, thread_pointer, self.slabs.load(Ordering::Relaxed)) }
+    }
+
     /// The fast path of the lowest shared level: `bytes` from the buffer of the CPU it runs on, or 0. It counts nothing.
     #[inline(always)]
     pub fn take_shared(&self, bytes: usize) -> usize {
@@ -277,8 +290,18 @@ impl<S: ChunkSource> Buffers<S> {
     #[inline(always)]
     pub unsafe fn take(&self, mine: &Lab, bytes: usize) -> usize {
         // SAFETY: `set_up` chose the way by what it found; the caller vouches for the rest.
+        unsafe { self.take_in(self.way(), mine, bytes) }
+    }
+
+    /// The fast path of a way that the buffers have or had: `bytes`, or 0. Where it is not theirs now, it finds closed pairs.
+    ///
+    /// # Safety
+    /// As for [`allocate`](Self::allocate).
+    #[inline(always)]
+    pub unsafe fn take_in(&self, way: Way, mine: &Lab, bytes: usize) -> usize {
+        // SAFETY: `set_up` chose the ways by what it found; the caller vouches for the rest.
         unsafe {
-            match self.way() {
+            match way {
                 Way::Thread => self.take_by_thread(mine, bytes),
                 Way::Processor => self.take_by_processor(bytes),
                 Way::Shared => self.take_shared(bytes),
@@ -301,6 +324,13 @@ impl<S: ChunkSource> Buffers<S> {
         unsafe {
             let at = self.take(mine, bytes);
             if at != 0 { at } else { self.allocate_slow(mine, bytes) }
+        }
+    }
+
+    /// Counts a miss of a function of the set of `way`, where that is not the set in use.
+    pub fn note_miss(&self, way: Way) {
+        if self.way() != way {
+            add(&self.counters.redirected, 1);
         }
     }
 

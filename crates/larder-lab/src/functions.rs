@@ -4,67 +4,96 @@
 //! to: its fast path tests neither. The sets are segregated by that. When a stop flips the buffers, functions of the set
 //! that is not in use find empty buffers, because the stop has closed them all, and their slow path goes the right way; so a
 //! thread that was stopped inside one, and code that still calls the old set, are only slower. The host is told by
-//! [`ChunkSource::flipped`] and updates its classes, and whatever code it has generated.
+//! [`ChunkSource::flipped`](crate::ChunkSource::flipped) and updates its classes, and whatever code it has generated.
+//!
+//! What a function is called with is the host's: a [`Site`], its record of the calling thread, say. The host says how its fast
+//! path takes in each way, and what happens where that takes nothing: its slow path polls for stops, refills, and collects.
 //!
 //! ```
-//! # use larder_lab::{AllocationFunction, Buffers, BumpSpace, Config, Lab};
+//! # use larder_lab::{AllocationFunction, Buffers, BumpSpace, Config, Lab, Site, Way};
+//! struct Thread<'b> {
+//!     buffers: &'b Buffers<BumpSpace>,
+//!     lab: Lab,
+//! }
+//!
+//! // SAFETY: whoever allocates has set the buffers up, and nobody stops its thread.
+//! unsafe impl Site for Thread<'_> {
+//!     unsafe fn take(&self, way: Way, bytes: usize) -> usize {
+//!         unsafe { self.buffers.take_in(way, &self.lab, bytes) }
+//!     }
+//!     unsafe fn missed(&self, way: Way, bytes: usize) -> usize {
+//!         self.buffers.note_miss(way);
+//!         unsafe { self.buffers.allocate_slow(&self.lab, bytes) }
+//!     }
+//! }
 //! # let mut memory = vec![0u64; 1 << 16];
 //! # let range = memory.as_mut_ptr_range();
 //! # let space = unsafe { BumpSpace::new(range.start.expose_provenance(), range.end.expose_provenance(), true) };
 //! # let buffers = Buffers::new(space, Config::by_concurrency_id());
 //! # buffers.set_up().unwrap();
-//! # let mine = Lab::new();
-//! let pair = AllocationFunction::new(&buffers, 2).unwrap();
+//! let mine = Thread { buffers: &buffers, lab: Lab::new() };
+//! let pair = AllocationFunction::new(buffers.way(), 2).unwrap();
 //! // SAFETY: set up; nobody stops this thread.
-//! let cell = unsafe { pair.allocate(&buffers, &mine) };
+//! let cell = unsafe { pair.allocate(&mine) };
 //! assert_ne!(cell, 0);
 //! ```
 
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use larder_percpu::sequence;
-
-use crate::buffers::{Buffers, WORD, Way};
-use crate::counters::add;
-use crate::lab::Lab;
-use crate::source::ChunkSource;
+use crate::buffers::{WORD, Way};
 
 /// The largest size that has functions of its own, in words.
 pub const SPECIALISED: usize = 40;
 
-/// Allocates an object of one size: its address, or 0. The second argument is the calling thread's own buffer.
+/// What allocation functions are called with: from it they find the buffers.
 ///
 /// # Safety
-/// As for [`Buffers::allocate`].
-pub type Function<S> = unsafe extern "C" fn(&Buffers<S>, &Lab) -> usize;
+/// Both methods return 0, or the address of so many bytes that are nobody else's.
+pub unsafe trait Site {
+    /// The fast path of `way`, which is or was the way of the buffers: `bytes`, or 0. It is compiled for each way and size, so
+    /// it is inlined, and what it asks about them costs nothing.
+    ///
+    /// # Safety
+    /// As the implementation says.
+    unsafe fn take(&self, way: Way, bytes: usize) -> usize;
+
+    /// The slow path, where `take` returned 0. The buffers' way may be another one.
+    ///
+    /// # Safety
+    /// As for [`take`](Self::take).
+    unsafe fn missed(&self, way: Way, bytes: usize) -> usize;
+}
+
+/// Allocates an object of one size: its address, or 0.
+///
+/// # Safety
+/// As for [`Site::take`].
+pub type Function<T> = unsafe extern "C" fn(&T) -> usize;
 
 macro_rules! set {
-    ($name:ident, $way:expr, |$buffers:ident, $mine:ident, $bytes:ident| $take:expr) => {
-        unsafe extern "C" fn $name<S: ChunkSource, const WORDS: usize>($buffers: &Buffers<S>, $mine: &Lab) -> usize {
-            let $bytes = WORDS * WORD;
-            // SAFETY: the set is given out only where its way is, or was, the one of the buffers; the caller vouches for the rest.
+    ($name:ident, $way:expr) => {
+        unsafe extern "C" fn $name<T: Site, const WORDS: usize>(site: &T) -> usize {
+            // SAFETY: the caller's promise.
             unsafe {
-                let at = $take;
-                if at != 0 { at } else { missed($buffers, $mine, $bytes, $way) }
+                let at = site.take($way, WORDS * WORD);
+                if at != 0 { at } else { missed(site, $way, WORDS) }
             }
         }
     };
 }
 
-set!(by_thread, Way::Thread, |buffers, mine, bytes| buffers.take_by_thread(mine, bytes));
-set!(by_processor, Way::Processor, |buffers, mine, bytes| buffers.take_by_processor(bytes));
-set!(shared, Way::Shared, |buffers, mine, bytes| buffers.take_shared(bytes));
-set!(by_thread_alone, Way::ThreadAlone, |buffers, mine, bytes| sequence::bump_own(&mine.slot, bytes));
+set!(by_thread, Way::Thread);
+set!(by_processor, Way::Processor);
+set!(shared, Way::Shared);
+set!(by_thread_alone, Way::ThreadAlone);
 
-/// The slow path of a function of this set.
+/// Kept out of the functions, so that each is nothing but its fast path and a jump.
 #[cold]
-unsafe fn missed<S: ChunkSource>(buffers: &Buffers<S>, mine: &Lab, bytes: usize, way: Way) -> usize {
-    if buffers.way() != way {
-        add(&buffers.counters.redirected, 1);
-    }
+#[inline(never)]
+unsafe fn missed<T: Site>(site: &T, way: Way, words: usize) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { buffers.allocate_slow(mine, bytes) }
+    unsafe { site.missed(way, words * WORD) }
 }
 
 macro_rules! sizes {
@@ -73,54 +102,51 @@ macro_rules! sizes {
             37 38 39 40 }
     };
     ($name:ident; $($words:literal)*) => {
-        [$($name::<S, $words> as Function<S>,)*]
+        [$($name::<T, $words> as Function<T>,)*]
     };
 }
 
 /// One set for each way; a constant of its own, because statics cannot be generic.
-struct Sets<S>(PhantomData<S>);
+struct Sets<T>(PhantomData<T>);
 
-impl<S: ChunkSource> Sets<S> {
-    const BY_THREAD: [Function<S>; SPECIALISED] = sizes!(by_thread);
-    const BY_PROCESSOR: [Function<S>; SPECIALISED] = sizes!(by_processor);
-    const SHARED: [Function<S>; SPECIALISED] = sizes!(shared);
-    const BY_THREAD_ALONE: [Function<S>; SPECIALISED] = sizes!(by_thread_alone);
-
-    const fn of(way: Way) -> &'static [Function<S>; SPECIALISED] {
-        match way {
-            Way::Thread => &const { Self::BY_THREAD },
-            Way::Processor => &const { Self::BY_PROCESSOR },
-            Way::Shared => &const { Self::SHARED },
-            Way::ThreadAlone => &const { Self::BY_THREAD_ALONE },
-        }
-    }
+impl<T: Site> Sets<T> {
+    const BY_THREAD: [Function<T>; SPECIALISED] = sizes!(by_thread);
+    const BY_PROCESSOR: [Function<T>; SPECIALISED] = sizes!(by_processor);
+    const SHARED: [Function<T>; SPECIALISED] = sizes!(shared);
+    const BY_THREAD_ALONE: [Function<T>; SPECIALISED] = sizes!(by_thread_alone);
 }
 
-impl<S: ChunkSource> Buffers<S> {
-    /// The set that is in use: the function for objects of `n` words is at `n - 1`.
-    pub fn functions(&self) -> &'static [Function<S>; SPECIALISED] {
-        Sets::of(self.way())
-    }
+/// The function of a way's set for objects of so many words; `None` where the size has none of its own.
+pub fn function<T: Site>(way: Way, words: usize) -> Option<Function<T>> {
+    let set = match way {
+        Way::Thread => Sets::BY_THREAD,
+        Way::Processor => Sets::BY_PROCESSOR,
+        Way::Shared => Sets::SHARED,
+        Way::ThreadAlone => Sets::BY_THREAD_ALONE,
+    };
+    set.get(words.checked_sub(1)?).copied()
 }
 
 /// The function by which the instances of a class are allocated: part of what the host keeps about the class.
-pub struct AllocationFunction<S> {
+pub struct AllocationFunction<T> {
     /// A [`Function`]. Sync: written in a stopped world.
     function: AtomicPtr<()>,
     words: usize,
-    space: PhantomData<fn(&S)>,
+    site: PhantomData<fn(&T)>,
 }
 
-impl<S: ChunkSource + 'static> AllocationFunction<S> {
-    /// The function for objects of so many words; `None` where the size has none of its own.
-    pub fn new(buffers: &Buffers<S>, words: usize) -> Option<Self> {
-        let function = buffers.functions().get(words.checked_sub(1)?)?;
-        Some(Self { function: AtomicPtr::new(*function as *mut ()), words, space: PhantomData })
+impl<T: Site> AllocationFunction<T> {
+    /// The function for objects of so many words where buffers have this way; `None` where the size has none of its own.
+    pub fn new(way: Way, words: usize) -> Option<Self> {
+        let function = function::<T>(way, words)?;
+        Some(Self { function: AtomicPtr::new(function as *mut ()), words, site: PhantomData })
     }
 
     /// Takes the function of the set that is in use now: after a flip, while the world is stopped. Not doing it costs time only.
-    pub fn update(&self, buffers: &Buffers<S>) {
-        self.function.store(buffers.functions()[self.words - 1] as *mut (), Ordering::Relaxed);
+    pub fn update(&self, way: Way) {
+        if let Some(function) = function::<T>(way, self.words) {
+            self.function.store(function as *mut (), Ordering::Relaxed);
+        }
     }
 
     /// How many words the objects have.
@@ -128,15 +154,19 @@ impl<S: ChunkSource + 'static> AllocationFunction<S> {
         self.words
     }
 
+    /// The function, for code that is generated.
+    pub fn function(&self) -> Function<T> {
+        // SAFETY: what is stored is a `Function<T>`.
+        unsafe { core::mem::transmute::<*mut (), Function<T>>(self.function.load(Ordering::Relaxed)) }
+    }
+
     /// Allocates an instance: its address, or 0.
     ///
     /// # Safety
-    /// As for [`Buffers::allocate`], with the buffers that the function was made for.
+    /// As for [`Site::take`].
     #[inline(always)]
-    pub unsafe fn allocate(&self, buffers: &Buffers<S>, mine: &Lab) -> usize {
-        // SAFETY: what is stored is a `Function<S>`.
-        let function = unsafe { core::mem::transmute::<*mut (), Function<S>>(self.function.load(Ordering::Relaxed)) };
+    pub unsafe fn allocate(&self, site: &T) -> usize {
         // SAFETY: the caller's promise.
-        unsafe { function(buffers, mine) }
+        unsafe { self.function()(site) }
     }
 }

@@ -26,6 +26,8 @@ pub struct Lab {
     share: AtomicUsize,
     /// The limit of a buffer that was barred. Sync: stopped world.
     limit_before: AtomicUsize,
+    /// Of a level's buffer: how often it was filled since the last stop. Sync: whoever has marked it; stopped world.
+    fillings: AtomicUsize,
 }
 
 const _: () = assert!(size_of::<Lab>() == 64 && core::mem::offset_of!(Lab, slot) == 0);
@@ -40,6 +42,7 @@ impl Lab {
             bytes: AtomicUsize::new(0),
             share: AtomicUsize::new(0),
             limit_before: AtomicUsize::new(0),
+            fillings: AtomicUsize::new(0),
         }
     }
 
@@ -77,6 +80,22 @@ impl Lab {
     /// Whether it was filled since the last stop.
     pub(crate) fn is_in_use(&self) -> bool {
         self.refills.load(Ordering::Relaxed) != 0
+    }
+
+    /// A number that no filling since the last stop has had.
+    pub(crate) fn next_filling(&self) -> Option<usize> {
+        let number = self.fillings.fetch_add(1, Ordering::Relaxed) + 1;
+        (number <= usize::from(u16::MAX)).then_some(number)
+    }
+
+    /// How often it was filled since the last stop.
+    pub(crate) fn fillings(&self) -> usize {
+        self.fillings.load(Ordering::Relaxed)
+    }
+
+    /// Numbers begin anew: nothing that has read one can commit any more.
+    pub(crate) fn forget_fillings(&self) {
+        self.fillings.store(0, Ordering::Relaxed);
     }
 
     /// The words that a refill by `bytes` changes, and to what.

@@ -1,11 +1,18 @@
 //! One upper level: buffers that several CPUs share (HAB).
 //!
 //! A buffer's pair is a region that many take from and one refills (`larder_sync::region`). It is reached in two ways, and
-//! both end in the same `lock cmpxchg16b` on the same pair, so they mix:
+//! both end in a locked compare-and-swap on the same pair, so they mix:
 //!
 //! - the level sequence of `larder-percpu`, which looks the buffer up and takes in one piece, so that what it takes was the
-//!   buffer of the CPU that it ran on at that moment;
+//!   buffer of the CPU that it ran on at that moment; it compares the frontier alone, which takes half as long as the pair;
 //! - selection and then allocation, as in the paper, with a look afterwards whether the thread has moved.
+//!
+//! **Fillings are numbered**, in the upper 16 bits of both words, so that a frontier says by itself which filling it is of. The
+//! refiller takes the next number under its mark; a buffer that was filled 65535 times is not filled again before the next stop,
+//! which begins anew when no sequence that has read an old number can commit any more.
+//! The argument of `region`, that all steps compare the whole pair, so becomes: a frontier with a number is part of one filling only,
+//! and within a filling the limit does not change. What is not open has no number: its limit is 0, and who reads a frontier of 0 with the
+//! limit of a filling that has come and gone (a refill that was given up leaves (0, 0)) takes "address" 0, which is none.
 //!
 //! **A refiller that is preempted** leaves its mark for a time slice, and everybody on its CPUs falls over meanwhile. With as many
 //! threads as CPUs that is rare (the paper's per cents); with 80 threads on 2 busy CPUs single windows of 50 ms had more than half
@@ -15,7 +22,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_percpu::areas::{Core, Options};
 use larder_percpu::sequence::frame::HEADER;
-use larder_percpu::sequence::level::{REFUSED, level_bump, level_compare_store_pair};
+use larder_percpu::sequence::level::{NUMBER_SHIFT, REFUSED, level_bump_numbered, level_compare_store_pair};
 use larder_percpu::{By, Ground};
 use larder_sync::region::{self, Mark};
 use larder_sys::cpus;
@@ -112,8 +119,9 @@ impl Level {
         if !self.has_sequence() {
             return 0;
         }
-        // SAFETY: the frame is set up, with a map; the pair is the first of the content, which is at a multiple of 64.
-        match unsafe { level_bump(self.areas.frame(), HEADER, bytes) } {
+        // SAFETY: the frame is set up, with a map; the pair is the first of the content, which is at a multiple of 64. Fillings are
+        // numbered by `Lab::next_filling`.
+        match unsafe { level_bump_numbered(self.areas.frame(), HEADER, bytes) } {
             REFUSED => 0,
             at => at,
         }
@@ -147,6 +155,17 @@ impl Level {
             }
         }
     }
+}
+
+/// The number of a new filling, where both words of a pair have it; `None` when the buffer has had as many as there are numbers. The caller has
+/// marked it.
+pub(crate) fn number(lab: &Lab) -> Option<usize> {
+    lab.next_filling().map(|number| number << NUMBER_SHIFT)
+}
+
+/// The address that a word of a level's pair has below the number of its filling.
+pub(crate) const fn address(word: usize) -> usize {
+    word & ((1 << NUMBER_SHIFT) - 1)
 }
 
 impl Drop for Level {

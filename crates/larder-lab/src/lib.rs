@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | thread | zero, on the thread's own slot | the bump sequence; without sequences one `cmpxchg16b` |
 //! | concurrency id, CPU | what the kernel keeps in the rseq area | the same bump sequence |
-//! | core, cache, package, node, process, groups of CPUs | the CPU, through a map | the level sequence, one `lock cmpxchg16b` |
+//! | core, cache, package, node, process, groups of CPUs | the CPU, through a map | the level sequence, one `lock cmpxchg` |
 //!
 //! - [`source`]: what the space below must do. [`bump_space`]: the simplest one.
 //! - [`config`]: associations and how they stack.
@@ -70,8 +70,9 @@ pub use bump_space::BumpSpace;
 pub use cells::{Association, CLASSES, Installed, KINDS, Labs, SLAB, retire_own, slot_offset};
 pub use config::{Config, Lowest, Processors, Selection, UPPER, Upper};
 pub use counters::{LevelStatistics, Statistics};
-pub use functions::{AllocationFunction, Function, SPECIALISED};
+pub use functions::{AllocationFunction, Function, SPECIALISED, Site, function};
 pub use lab::Lab;
+pub use larder_percpu::sequence::{Near, bump_near};
 pub use shape::Shape;
 pub use source::{Chunk, ChunkSource, Point, Request, Why};
 pub use stop::Retired;

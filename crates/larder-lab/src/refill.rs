@@ -32,7 +32,7 @@ use crate::buffers::{Buffers, Way};
 use crate::config::Lowest;
 use crate::counters::add;
 use crate::lab::Lab;
-use crate::level::Level;
+use crate::level::{Level, address, number};
 use crate::source::{Chunk, ChunkSource, Point, Request, Why};
 
 /// How often a refill reopens before it gives its chunk to the sideline: with so many begins of others on one processor
@@ -172,7 +172,12 @@ impl<S: ChunkSource> Buffers<S> {
     unsafe fn refill_thread(&self, mine: &Lab, bytes: usize) -> Refilled {
         let (seen, epoch) = (mine.slot.load(), self.source.epoch());
         if region::rest(seen) >= bytes {
-            return Refilled::Again;
+            // A handler was faster; or the kernel keeps no area for this thread, and the fast path refuses it.
+            // SAFETY: the caller's promise.
+            return match unsafe { sequence::bump_own(&mine.slot, bytes) } {
+                0 => Refilled::Again,
+                at => Refilled::Object(at),
+            };
         }
         self.source.at(Point::Begun);
         let Some(chunk) = self.bring(mine, bytes) else { return Refilled::Nothing };
@@ -191,17 +196,13 @@ impl<S: ChunkSource> Buffers<S> {
         Refilled::Object(placed.object)
     }
 
-    /// Replaces the pair of a thread's own buffer if it is `old`.
+    /// Replaces the pair of a thread's own buffer if it is `old`: one instruction, in which no handler of the thread's comes
+    /// between, and a stop does not either, because threads stand still then.
     ///
     /// # Safety
-    /// `mine` is the calling thread's.
+    /// `mine` is the calling thread's, or that of a thread that does not run any more.
     pub(crate) unsafe fn replace_own(&self, mine: &Lab, old: [usize; 2], new: [usize; 2]) -> bool {
-        if self.thread_ground.indices() == 0 {
-            return mine.slot.compare_exchange_own(old, new);
-        }
-        let slot = core::ptr::from_ref(&mine.slot).expose_provenance();
-        // SAFETY: as in `take_by_thread`.
-        unsafe { sequence::replace(&self.thread_ground, slot, old, new) }
+        mine.slot.compare_exchange_own(old, new)
     }
 
     fn give_back_rest(&self, placed: &Placed, epoch: u64) {
@@ -283,7 +284,9 @@ impl<S: ChunkSource> Buffers<S> {
     /// Listing 2: from this buffer, wherever the thread is.
     fn take_from(&self, k: usize, level: &Level, index: usize, least: usize, most: usize) -> Given {
         match region::take(level.lab(index), least, most) {
-            Taken::Run(start, end) => Given::Chunk(Chunk { start, end, epoch: self.source.epoch() }),
+            Taken::Run(start, end) => {
+                Given::Chunk(Chunk { start: address(start), end: address(end), epoch: self.source.epoch() })
+            }
             Taken::Refilling => Given::None,
             Taken::Short(seen) => self.refill_level(k, level, index, seen, least, most),
         }
@@ -308,10 +311,15 @@ impl<S: ChunkSource> Buffers<S> {
         // Before anything else is asked for: inside `obtain`, the epoch of this rest may end.
         if region::rest(seen) != 0 {
             add(&counters.tail_bytes, region::rest(seen));
+            let rest = Chunk { start: address(seen[0]), end: address(seen[1]), epoch };
             // SAFETY: the mark has replaced the pair that owned it.
-            unsafe { self.source.give_back(Chunk { start: seen[0], end: seen[1], epoch }, Why::Abandoned) };
+            unsafe { self.source.give_back(rest, Why::Abandoned) };
         }
         self.source.at(Point::TailGivenBack);
+        let Some(number) = number(lab) else {
+            region::give_up(lab, mark);
+            return Given::None;
+        };
         let size = multiple(lab.size(level.upper.sizes), Bytes(most));
         let sharers = level.in_use() + usize::from(!lab.is_in_use());
         let room = Room { left: self.source.left(), sharers };
@@ -329,16 +337,16 @@ impl<S: ChunkSource> Buffers<S> {
         }
         let (first, rest) = chunk.split(most.min(chunk.bytes().0));
         if level.has_sequence() {
-            if level.finish_here(&mark, rest.start, rest.end) {
+            if level.finish_here(&mark, number | rest.start, number | rest.end) {
                 self.finished(level, lab, chunk);
                 return Given::Chunk(first);
             }
             // The thread has moved: the whole chunk is for those who are here.
-            if region::finish(lab, mark, chunk.start, chunk.end) {
+            if region::finish(lab, mark, number | chunk.start, number | chunk.end) {
                 self.finished(level, lab, chunk);
                 return Given::Again;
             }
-        } else if region::finish(lab, mark, rest.start, rest.end) {
+        } else if region::finish(lab, mark, number | rest.start, number | rest.end) {
             self.finished(level, lab, chunk);
             return Given::Chunk(first);
         }

@@ -14,7 +14,8 @@
 //!
 //! The descriptor's range begins behind the arming store and ends behind the commit; its abort handler has the signature
 //! 0x53053053 in the four bytes before it and goes to `start`. `slow` calls the host's slow path. Nothing else is needed: after
-//! a flip the pair is closed, so code of the old shape goes to `slow` until the host has emitted it anew.
+//! a flip the pair is closed, so code of the old shape goes to `slow` until the host has emitted it anew. Threads that run it have
+//! a registered area: the heap sees to that when they attach.
 
 use core::sync::atomic::Ordering;
 
@@ -40,6 +41,11 @@ pub struct Shape {
     pub base: usize,
     /// Offset of the frontier in a buffer; the limit follows.
     pub frontier: usize,
+}
+
+impl Shape {
+    /// No sequence: there is no index that has a buffer.
+    pub const NONE: Self = Self { rseq_cs: 0, index: 0, indices: 0, shift: SLAB_SHIFT, base: 0, frontier: 0 };
 }
 
 impl<S: ChunkSource> Buffers<S> {

@@ -105,6 +105,11 @@ impl Point {
 /// # Safety
 /// `obtain` returns memory that nobody else has, writable, in the epoch that it names, until it is given back or the epoch ends.
 pub unsafe trait ChunkSource: Sync {
+    /// Whether a thread may be inside an allocation's fast path while the world is stopped: one that the host does not know, or
+    /// that stands where a signal stopped it, before the commit. A stop then aborts the sequences of all CPUs, which takes
+    /// 10 to 25 us with threads on other CPUs. A host whose threads stop where they look for it says that it need not.
+    const STOPPED_ANYWHERE: bool = true;
+
     /// A chunk of at least `least`, at most `most` bytes, whose ends are multiples of what the host asks objects for. `None`
     /// when there is not so much left, and, where the space may collect, there is not after a collection either.
     ///

@@ -12,6 +12,7 @@ use crate::buffers::{Buffers, Way};
 use crate::config::{Lowest, Processors};
 use crate::counters::add;
 use crate::lab::Lab;
+use crate::level::address;
 use crate::source::{Chunk, ChunkSource, Why};
 
 /// What a stop found.
@@ -84,9 +85,17 @@ impl<S: ChunkSource> Buffers<S> {
 
         for level in self.upper.iter().flatten() {
             let mut found = Found::default();
+            let mut any_open = false;
             for lab in level.all_from(0).map(|index| level.lab(index)) {
-                note(lab, region::close(lab, stamp), &mut found);
+                let had = region::close(lab, stamp).map(|(start, end)| (address(start), address(end)));
+                any_open |= lab.fillings() != 0;
+                note(lab, had, &mut found);
             }
+            if any_open && level.has_sequence() && S::STOPPED_ANYWHERE {
+                // What has read a frontier of before does not commit any more, so numbers may be used again.
+                membarrier::abort_sequences();
+            }
+            level.all_from(0).for_each(|index| level.lab(index).forget_fillings());
             let (obtained, sizes) = (Bytes(found.obtained), level.upper.sizes);
             level.all_from(0).for_each(|index| level.lab(index).after_collection(sizes, obtained));
             add(&level.counters.partly_used, found.partly_used);
@@ -120,14 +129,15 @@ impl<S: ChunkSource> Buffers<S> {
     /// Closes the buffers of processors and calls `each` with every one and what it had left.
     ///
     /// Threads that were stopped by a signal have been aborted by it. The barrier is for those that nobody stopped (a thread
-    /// that the host does not know, in its first allocation), as in the fixed heap.
+    /// that the host does not know, in its first allocation), as in the fixed heap. Where threads stop only between allocations
+    /// ([`ChunkSource::STOPPED_ANYWHERE`]), there are no sequences to abort, and the stop itself has ordered their stores.
     fn close_processors(&self, stamp: usize, mut each: impl FnMut(&Lab, Option<(usize, usize)>)) {
         let labs = || (0..self.processors()).map(|processor| self.lab_of(processor));
         let mut any_open = false;
         for lab in labs() {
             any_open |= lab.bar();
         }
-        if any_open {
+        if any_open && S::STOPPED_ANYWHERE {
             // ORDER lab.bar: the barrier orders the stores in `bar` before the loads in `barred` for every CPU, and aborts the
             // sequences that began before; one that begins later reads the closed limits.
             membarrier::abort_sequences();

@@ -7,7 +7,7 @@ use std::thread;
 use larder_lab::{AllocationFunction, Config, Lowest, Processors, SPECIALISED, Way};
 use larder_policy::labs::{Side, Sizes};
 use larder_units::Bytes;
-use world::{World, pin, small};
+use world::{Place, World, pin, small};
 
 const SIZE: usize = 64 << 10;
 
@@ -97,20 +97,20 @@ fn functions_of_the_old_set_are_redirected() {
     if !can_flip(&world) {
         return;
     }
-    let old: Vec<_> = (1..=SPECIALISED).map(|n| AllocationFunction::new(&world.buffers, n).unwrap()).collect();
-    assert!(AllocationFunction::new(&world.buffers, 0).is_none());
-    assert!(AllocationFunction::new(&world.buffers, SPECIALISED + 1).is_none());
+    let old: Vec<_> = (1..=SPECIALISED).map(|n| AllocationFunction::new(world.buffers.way(), n).unwrap()).collect();
+    assert!(AllocationFunction::<Place>::new(world.buffers.way(), 0).is_none());
+    assert!(AllocationFunction::<Place>::new(world.buffers.way(), SPECIALISED + 1).is_none());
     world.members.iter().for_each(|member| assert!(world.allocate(member, 24)));
     assert_eq!(world.collect(0).flipped, Some(Side::Processors));
-    let mine = &world.members[0].lab;
+    let (mine, place) = (&world.members[0].lab, world.place(&world.members[0]));
     // SAFETY: set up, one thread, nobody stops it.
-    let allocate = |f: &AllocationFunction<_>| unsafe { f.allocate(&world.buffers, mine) };
+    let allocate = |f: &AllocationFunction<_>| unsafe { f.allocate(&place) };
     for (n, function) in old.iter().enumerate() {
         assert_ne!(allocate(function), 0);
         assert_eq!(world.buffers.statistics().redirected, n as u64 + 1);
         assert_eq!(mine.rest(), Bytes(0), "nothing goes to the thread's buffer any more");
     }
-    old.iter().for_each(|function| function.update(&world.buffers));
+    old.iter().for_each(|function| function.update(world.buffers.way()));
     let mut last = 0;
     for function in &old {
         let at = allocate(function);

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::num::NonZeroU16;
 use std::thread;
 
-use larder_lab::{Config, LevelStatistics, Lowest, Point, Selection};
+use larder_lab::{Buffers, BumpSpace, Config, Lab, LevelStatistics, Lowest, Point, Selection};
 use larder_percpu::Level;
 use larder_policy::labs::Sizes;
 use larder_units::Bytes;
@@ -270,4 +270,38 @@ fn levels_adapt_their_sizes() {
     (0..100).for_each(|_| assert!(world.allocate(&world.members[0], 24)));
     let after = level(&world, 0).since(&before);
     assert!(after.refills == 1 && after.refill_bytes <= 512 << 10, "halved: {after:?}");
+}
+
+/// A buffer's fillings are numbered, so that a sequence compares 8 bytes; there are as many numbers until the next stop as 16 bits
+/// have.
+#[test]
+fn a_buffer_without_numbers_is_passed_over_until_the_next_stop() {
+    const BUFFER: usize = 1024;
+    const OBJECT: usize = 128;
+    const FILLINGS: usize = u16::MAX as usize;
+    let start = larder_sys::memory::map_lazy(Bytes(2 * FILLINGS * BUFFER)).unwrap().as_ptr().expose_provenance();
+    // SAFETY: a mapping that stays.
+    let space = unsafe { BumpSpace::new(start, start + 2 * FILLINGS * BUFFER, false) };
+    let config = Config::new(Lowest::Nobody, KIB(1)).under(Level::Process, Sizes::fixed(Bytes(BUFFER)));
+    let buffers = Buffers::new(space, config);
+    buffers.set_up().unwrap();
+    let mine = Lab::new();
+    let mut last = 0;
+    let mut take = |n: usize| {
+        for _ in 0..n {
+            // SAFETY: set up; nobody stops this thread.
+            let at = unsafe { buffers.allocate(&mine, OBJECT) };
+            assert!(at > last, "{at:#x} after {last:#x}");
+            last = at;
+        }
+    };
+    take(FILLINGS * (BUFFER / OBJECT));
+    let did = || buffers.level_statistics(0).unwrap();
+    assert_eq!((did().refills, did().passed_on), (FILLINGS as u64, 0));
+    take(10);
+    assert_eq!((did().refills, did().passed_on), (FILLINGS as u64, 10));
+    // SAFETY: the only thread, and it stands still. What the space had stays used.
+    unsafe { buffers.retire_all(|each| each(&mine), None) };
+    take(BUFFER / OBJECT);
+    assert_eq!((did().refills, did().passed_on), (FILLINGS as u64 + 1, 10));
 }

@@ -1,6 +1,8 @@
 //! Refills of lowest buffers, with everything that may come between (VEE'05, section 5.1): interference, benign and not,
 //! collections inside a refill, and other threads and migration at each numbered point.
 
+#[path = "../../larder-percpu/tests/unregistered/mod.rs"]
+mod unregistered;
 mod world;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -199,6 +201,36 @@ fn a_space_is_used_up_to_its_last_word() {
         assert_eq!(did.singly > 1000, is_single, "{near_end:?}: {} singly", did.singly);
         let waste = world.collect(0).unused;
         assert!(waste.0 < 24, "{waste} left in the buffer");
+    }
+}
+
+/// A thread whose registration was undone has no index, and sequences refuse it: it allocates by the slow paths, beside a thread
+/// that has one.
+#[test]
+fn a_thread_without_registration_allocates() {
+    let ids = Config::new(Lowest::Processors(Processors::ConcurrencyIds), KIB(4));
+    let shapes = [
+        by_cpu(),
+        ids,
+        by_thread(),
+        ids.under(Level::Process, KIB(16)),
+        by_thread().under(Level::Core, KIB(16)),
+        Config::new(Lowest::Nobody, KIB(4)).under(Level::Core, KIB(16)),
+    ];
+    for config in shapes {
+        let world = World::new(config, 4 << 20, 2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                if world.buffers.way() != Way::ThreadAlone {
+                    assert!(unregistered::unregister());
+                }
+                (0..3000).for_each(|i| assert!(world.allocate(&world.members[0], 8 * (1 + i % 60))));
+                // SAFETY: this thread's.
+                unsafe { world.buffers.retire_own(&world.members[0].lab) };
+            });
+            (0..3000).for_each(|i| assert!(world.allocate(&world.members[1], 8 * (1 + i % 60))));
+        });
+        world.collect(0);
     }
 }
 

@@ -26,6 +26,8 @@ pub enum Optimization {
     Deque = 7,
     /// A concurrent cycle scans written memory again beside the program. Without: all of it in the final stop, as in the thesis (5.2).
     Clean = 8,
+    /// Addresses in an array that refer to objects of one block are taken eight at a time. Without: one by one.
+    Clusters = 9,
 }
 
 /// A set of optimizations that are left out.
@@ -36,7 +38,7 @@ impl Ablation {
     /// Nothing is left out.
     pub const NONE: Self = Self(0);
     /// Every optimization with its name.
-    pub const NAMES: [(Optimization, &str); 9] = [
+    pub const NAMES: [(Optimization, &str); 10] = [
         (Optimization::Balance, "balance"),
         (Optimization::Slo, "slo"),
         (Optimization::Nsb, "nsb"),
@@ -46,6 +48,7 @@ impl Ablation {
         (Optimization::Markers, "markers"),
         (Optimization::Deque, "deque"),
         (Optimization::Clean, "clean"),
+        (Optimization::Clusters, "clusters"),
     ];
 
     /// Leaves one more out.

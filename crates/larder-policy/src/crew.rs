@@ -9,8 +9,24 @@ pub struct CrewFacts {
     pub usable_cpus: usize,
     /// What the client asked for (`GC_MARKERS`, `GC_NPROCS`, `GC_set_markers_count`), if it did.
     pub asked: Option<usize>,
-    /// Bytes that the last cycle traced, roots included.
+    /// As much as the next cycle will trace: what the last one did, or what is expected of the first. Of the fixed heap by [`traced`] and
+    /// [`traced_by_first`].
     pub traced: Bytes,
+}
+
+/// What an object costs to find and to mark, in bytes of long ranges that are scanned in that time: some 10 ns. Its own size hardly
+/// matters: where it is large and scanned it is a long range, and a leaf is not read at all.
+const OBJECT: usize = 32;
+
+/// As much as a cycle traced that marked so many objects and scanned so many bytes of long ranges (roots, and objects that are split).
+pub fn traced(objects: usize, long: Bytes) -> Bytes {
+    Bytes(long.0.saturating_add(objects.saturating_mul(OBJECT)))
+}
+
+/// As much as the first cycle may trace, where so much was allocated: nobody knows how much of it lives, nor how large objects are. A
+/// marker too many costs the first cycle some microseconds; one too few, half of its time.
+pub fn traced_by_first(allocated: Bytes) -> Bytes {
+    Bytes(allocated.0 / 2)
 }
 
 /// Work for one marker: about half a millisecond. Waking a thread costs a tenth of that, and on a machine that is busy
@@ -50,5 +66,16 @@ mod tests {
             let facts = CrewFacts { usable_cpus, asked, traced: Bytes::mib(traced) };
             assert_eq!(markers(facts), expected, "{facts:?}");
         }
+    }
+
+    #[test]
+    fn objects_count_by_number_and_long_ranges_by_length() {
+        let markers = |traced| markers(CrewFacts { usable_cpus: 8, asked: None, traced });
+        // 6 MiB of matrix rows, which are leaves; as much of small nodes; one long array; what the first cycle may find.
+        assert_eq!(markers(traced(1500, Bytes(80 << 10))), 1);
+        assert_eq!(markers(traced(196_608, Bytes(0))), 6);
+        assert_eq!(markers(traced(1, Bytes::mib(6))), 6);
+        assert_eq!(markers(traced_by_first(Bytes::mib(6))), 3);
+        assert_eq!(markers(traced_by_first(Bytes::mib(1))), 1);
     }
 }

@@ -7,30 +7,37 @@ use larder_units::{Bytes, Nanos};
 /// What the limits of the next young cycle depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct YoungFacts {
-    /// The young generation, both halves.
+    /// The young generation: eden and room for two sets of survivors.
     pub size: Bytes,
     /// What survived the collection that has just been, pinned blocks included.
     pub survived: Bytes,
 }
 
-/// A share of each half that survivors may take at the next collection before the rest is promoted early.
+/// What the survivors of one collection may take of the young generation, one in so many, before the rest is promoted early. There
+/// must be room for two sets, that of the last collection and that of the next, so eden has six eighths.
 ///
-/// A half: with more, so little would be left to allocate from that collections come twice as often, and what survives
-/// twice is seldom garbage soon.
-const SURVIVOR_SHARE: usize = 2;
+/// With two halves, eden had four, and collections came half as often again: that cost more than it saved where much survives,
+/// and where little does the survivors' half lay idle.
+const SURVIVOR_PART: usize = 8;
 
 /// How much of the young generation may be used, survivors included, before it is collected.
 ///
-/// One half: the other is for the survivors' copies. When so much survived (pinned, mostly) that less than a quarter of
-/// the half is left, a quarter is allowed all the same: collections would follow one another otherwise.
+/// All but the room for the next survivors. When so much survived (pinned, mostly, or for want of room in the old generation) that
+/// less than an eighth is left, an eighth is allowed all the same: collections would follow one another otherwise.
 pub fn young_limit(facts: YoungFacts) -> Bytes {
-    let half = facts.size.0 / 2;
-    Bytes(half.max(facts.survived.0 + half / 4))
+    let part = facts.size.0 / SURVIVOR_PART;
+    Bytes((facts.size.0 - part).max(facts.survived.0 + part))
 }
 
 /// How much may survive into the young generation before the rest is promoted whatever its age.
 pub fn survivor_limit(size: Bytes) -> Bytes {
-    Bytes(size.0 / 2 / SURVIVOR_SHARE)
+    Bytes(size.0 / SURVIVOR_PART)
+}
+
+/// How much address space a young generation of this size needs: when the old generation is full, everything that is used may
+/// survive, in blocks that are not quite full.
+pub fn young_reserve(size: Bytes) -> Bytes {
+    Bytes(size.0 / 4 * 9)
 }
 
 /// What the young generation's size depends on.
@@ -85,22 +92,31 @@ pub struct OldFacts {
     pub used: Bytes,
     /// What was live at the end of the last full collection; zero before the first.
     pub live: Bytes,
+    /// Below this it is not collected for having grown, however much garbage there may be.
+    pub least: Bytes,
     /// The most that it may have.
     pub limit: Bytes,
-    /// The young generation: what the next young collection may promote at most is half of it.
+    /// The young generation: what the next young collection promotes is seldom more than half of it.
     pub young: Bytes,
 }
 
-/// Below this share of its limit the old generation is not collected, however much garbage there may be: one in so many.
+/// How large the old generation may become before a collection looks for garbage in it, where nobody says: one in so many of its
+/// limit.
 const IDLE_SHARE: usize = 8;
+
+/// [`OldFacts::least`] for a heap whose limit is `limit`, and of which `asked` is wanted; zero where nobody says.
+pub fn least_old(asked: Bytes, limit: Bytes) -> Bytes {
+    Bytes(if asked.0 == 0 { limit.0 / IDLE_SHARE } else { asked.0.min(limit.0) })
+}
 
 /// Whether the old generation should be collected now.
 ///
-/// When it has doubled since the last time, and an eighth of the limit is used at least; or when the next young
-/// collection could fill it and a tenth of what is there was promoted since the last time (else there is nothing to gain).
+/// When it has doubled since the last time, and `least` is used: that keeps memory in proportion to what lives. Or when the next young
+/// collection could fill it and a tenth of what is there was promoted since the last time (else there is nothing to gain). With
+/// `least` at the limit only the latter is left: the old generation has a fixed size and is collected when it is nearly full.
 pub fn full_is_due(facts: OldFacts) -> bool {
     let grown = facts.used.0.saturating_sub(facts.live.0);
-    let doubled = grown >= facts.live.0 && facts.used.0 >= facts.limit.0 / IDLE_SHARE;
+    let doubled = grown >= facts.live.0 && facts.used.0 >= facts.least.0;
     let nearly_full = facts.used.0 + facts.young.0 / 2 >= facts.limit.0 && grown >= facts.used.0 / 10;
     grown > 0 && (doubled || nearly_full)
 }
@@ -112,11 +128,8 @@ pub fn full_is_due(facts: OldFacts) -> bool {
 /// because the next may promote as much. After a full one all that will be used before the next is due, if it is there
 /// already: what is given back now would be asked for again.
 pub fn old_ahead(facts: OldFacts, promoted: Bytes, full: bool) -> Bytes {
-    let wanted = if full {
-        facts.live.0.saturating_mul(2).max(facts.limit.0 / IDLE_SHARE).saturating_sub(facts.used.0)
-    } else {
-        promoted.0
-    };
+    let wanted =
+        if full { facts.live.0.saturating_mul(2).max(facts.least.0).saturating_sub(facts.used.0) } else { promoted.0 };
     Bytes(wanted.min(facts.limit.0.saturating_sub(facts.used.0)))
 }
 
@@ -125,13 +138,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_half_is_for_copies_unless_pins_take_it() {
-        let table = [(8, 0, 4), (8, 1, 4), (8, 3, 4), (8, 4, 5), (8, 7, 8)];
+    fn an_eighth_is_for_copies_unless_pins_take_it() {
+        let table = [(8, 0, 7), (8, 1, 7), (8, 6, 7), (8, 7, 8), (8, 9, 10)];
         for (size, survived, limit) in table {
             let facts = YoungFacts { size: Bytes::mib(size), survived: Bytes::mib(survived) };
             assert_eq!(young_limit(facts), Bytes::mib(limit), "{facts:?}");
         }
-        assert_eq!(survivor_limit(Bytes::mib(8)), Bytes::mib(2));
+        assert_eq!(survivor_limit(Bytes::mib(8)), Bytes::mib(1));
+        // Two fifths of it are what may be used.
+        assert!(young_reserve(Bytes::mib(8)).0 * 2 / 5 >= Bytes::mib(7).0);
     }
 
     #[test]
@@ -165,17 +180,19 @@ mod tests {
     #[test]
     fn memory_is_ready_for_what_comes_next() {
         let table = [
-            // used, live, limit, promoted (MiB), full -> ahead
-            (10, 10, 256, 3, false, 3),
-            (10, 10, 256, 3, true, 22),
-            (100, 100, 256, 0, true, 100),
-            (200, 200, 256, 0, true, 56),
-            (254, 200, 256, 8, false, 2),
-            (256, 200, 256, 8, false, 0),
+            // used, live, least, promoted (MiB), full -> ahead; of 256
+            (10, 10, 32, 3, false, 3),
+            (10, 10, 32, 3, true, 22),
+            (10, 10, 256, 3, true, 246),
+            (100, 100, 32, 0, true, 100),
+            (200, 200, 32, 0, true, 56),
+            (254, 200, 32, 8, false, 2),
+            (256, 200, 32, 8, false, 0),
         ];
-        for (used, live, limit, promoted, full, ahead) in table {
+        for (used, live, least, promoted, full, ahead) in table {
             let mib = Bytes::mib;
-            let facts = OldFacts { used: mib(used), live: mib(live), limit: mib(limit), young: mib(8) };
+            let facts =
+                OldFacts { used: mib(used), live: mib(live), least: mib(least), limit: mib(256), young: mib(8) };
             assert_eq!(old_ahead(facts, mib(promoted), full), mib(ahead), "{facts:?}");
         }
     }
@@ -183,25 +200,37 @@ mod tests {
     #[test]
     fn a_full_collection_is_due_when_it_has_something_to_gain() {
         let table = [
-            // used, live, limit, young (MiB) -> due
-            (0, 0, 256, 8, false),
-            (31, 0, 256, 8, false),
-            (32, 0, 256, 8, true),
-            (63, 32, 256, 8, false),
-            (64, 32, 256, 8, true),
-            (251, 200, 256, 8, false),
-            (252, 200, 256, 8, true),
-            (252, 240, 256, 8, false),
-            (252, 252, 256, 8, false),
+            // used, live, least (MiB) -> due; of 256
+            (0, 0, 32, false),
+            (31, 0, 32, false),
+            (32, 0, 32, true),
+            (63, 32, 32, false),
+            (64, 32, 32, true),
+            (64, 32, 256, false),
+            (251, 32, 256, false),
+            (252, 32, 256, true),
+            (251, 200, 32, false),
+            (252, 200, 32, true),
+            (252, 240, 32, false),
+            (252, 252, 256, false),
         ];
-        for (used, live, limit, young, due) in table {
+        for (used, live, least, due) in table {
             let facts = OldFacts {
                 used: Bytes::mib(used),
                 live: Bytes::mib(live),
-                limit: Bytes::mib(limit),
-                young: Bytes::mib(young),
+                least: Bytes::mib(least),
+                limit: Bytes::mib(256),
+                young: Bytes::mib(8),
             };
             assert_eq!(full_is_due(facts), due, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn the_old_generation_is_fixed_or_a_share_of_its_limit() {
+        let table = [(0, 256, 32), (10, 256, 10), (256, 256, 256), (300, 256, 256)];
+        for (asked, limit, least) in table {
+            assert_eq!(least_old(Bytes::mib(asked), Bytes::mib(limit)), Bytes::mib(least), "{asked} of {limit}");
         }
     }
 }

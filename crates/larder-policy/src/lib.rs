@@ -11,3 +11,4 @@ pub mod group;
 pub mod labs;
 pub mod pacing;
 pub mod sharing;
+pub mod young;

@@ -21,10 +21,10 @@ pub struct HeapFacts {
 
 /// What every budget contains, however little is live.
 ///
-/// 5.6 MiB: a cycle over a small heap costs about a tenth of a millisecond, mostly to stop threads and to scan static data,
+/// 6.5 MiB: a cycle over a small heap costs about a tenth of a millisecond, mostly to stop threads and to scan static data,
 /// so this bounds collection to a few percent of the time that so much of small objects take to allocate, and stays well
 /// inside a second-level plus third-level cache. libgc collects such heaps every few hundred kilobytes.
-pub const LEAST_BUDGET: Bytes = Bytes(5760 << 10);
+pub const LEAST_BUDGET: Bytes = Bytes(6656 << 10);
 
 /// Where the share passes this, the heap leaves the second-level cache: marking it becomes as slow per byte as marking a large
 /// one, while a cycle's other costs are still a good part of the whole. From here on the share counts twice ...

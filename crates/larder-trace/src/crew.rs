@@ -23,7 +23,8 @@ use larder_units::Bytes;
 
 use crate::descriptor::Entry;
 use crate::ending::Ending;
-use crate::marker::{Marker, Objects, Own, PROC_ROOM, Tally, WORDS};
+use crate::marker::{Marker, Own, PROC_ROOM, Tally, WORDS};
+use crate::objects::Objects;
 use crate::public::{Form, Public};
 use crate::stack::Stack;
 
@@ -264,6 +265,7 @@ impl Crew {
             bytes: AtomicUsize,
             objects: AtomicUsize,
             stolen: AtomicUsize,
+            long: AtomicUsize,
             overflowed: AtomicU32,
         }
         unsafe fn help<H: Objects + Sync>(context: *const c_void, me: usize) {
@@ -288,6 +290,7 @@ impl Crew {
             context.bytes.fetch_add(marker.tally.bytes, Ordering::Relaxed);
             context.objects.fetch_add(marker.tally.objects, Ordering::Relaxed);
             context.stolen.fetch_add(marker.tally.stolen, Ordering::Relaxed);
+            context.long.fetch_add(marker.tally.long, Ordering::Relaxed);
             context.overflowed.fetch_or(u32::from(marker.take_overflow()), Ordering::Relaxed);
             match context.beside {
                 None => own.stack.trim(),
@@ -303,6 +306,7 @@ impl Crew {
             bytes: AtomicUsize::new(0),
             objects: AtomicUsize::new(0),
             stolen: AtomicUsize::new(0),
+            long: AtomicUsize::new(0),
             overflowed: AtomicU32::new(0),
         };
         let mut job = Job { run: help::<H>, context: (&raw const context).cast() };
@@ -338,6 +342,7 @@ impl Crew {
             bytes: context.bytes.load(Ordering::Relaxed),
             objects: context.objects.load(Ordering::Relaxed),
             stolen: context.stolen.load(Ordering::Relaxed),
+            long: context.long.load(Ordering::Relaxed),
         };
         (tally, context.overflowed.load(Ordering::Relaxed) != 0)
     }

@@ -9,17 +9,22 @@
 
 #![cfg_attr(not(test), no_std)]
 
+pub mod cells;
 pub mod crew;
 pub mod descriptor;
 mod ending;
 pub mod finalize;
+mod hot;
 pub mod links;
 pub mod marker;
+mod objects;
 pub mod public;
 pub mod stack;
 mod table;
 pub mod toggle;
 pub mod window;
+mod words;
 
 pub use descriptor::Entry;
-pub use marker::{Interior, Marked, Marker, Objects};
+pub use marker::Marker;
+pub use objects::{Interior, Marked, Objects};

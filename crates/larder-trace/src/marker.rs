@@ -3,81 +3,35 @@
 //! A word that may be an object's address is not looked up where it is found: it goes through a short queue whose
 //! entries have their mark byte and their object prefetched, so that the cache misses of several objects overlap
 //! (thesis 3.4; the queue is Cher, Hosking and Vitek's).
+//!
+//! Neighbouring words of an array often refer to objects of one block. Those are marked and scanned together, without the queue:
+//! [`crate::cells`].
 
+use core::ops::AddAssign;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use larder_policy::ablation::{Ablation, Optimization};
 use larder_sys::vector::Vector;
 
+use crate::cells::{Clusters, TOGETHER};
 use crate::descriptor::{self, Entry, MAX_PROCS, MarkProc};
+use crate::hot::{BATCH, Hot, Locality, PIECE, QUEUE, STEPS, collect_best, collect_wide};
+use crate::objects::{Interior, Objects};
 use crate::public::{self, Public};
-use crate::stack::{Cursor, Stack};
-use crate::window::{self, Form, Look, Portable, Range};
+use crate::stack::Stack;
+use crate::window::{self, Form, Look, Portable};
+pub use crate::words::WORDS;
+use crate::words::Words;
 
-/// Whether a word that points into the middle of an object keeps it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interior {
-    /// As the client chose for heap and static data.
-    AsConfigured,
-    /// Always: stacks and registers.
-    Always,
-}
-
-/// An object that was just marked.
-#[derive(Clone, Copy)]
-pub struct Marked {
-    /// Bytes that it keeps.
-    pub bytes: usize,
-    /// What to scan in it; its descriptor is 0 where there is nothing to scan.
-    pub entry: Entry,
-}
-
-/// What the marker asks of a heap. Cheap to copy: every marker has its own.
-pub trait Objects: Copy {
-    /// A place where an object may be.
-    type Place: Copy;
-
-    /// Where objects are.
-    fn range(self) -> Range;
-
-    /// Whether the word may be the address of an object.
-    fn find(self, word: usize, interior: Interior) -> Option<Self::Place>;
-
-    /// Whether a word that points into the middle of an object keeps it wherever that is.
-    fn counts_everywhere(self, interior: Interior) -> bool;
-
-    /// As [`Objects::find`], for a word that is known to be in the range, and of which [`Objects::counts_everywhere`] said `all`.
-    fn find_in_range(self, word: usize, all: bool) -> Option<Self::Place>;
-
-    /// A place where no object is.
-    fn nowhere(self) -> Self::Place;
-
-    /// Asks for the memory that `mark` and the scan will read: of the object, at least the line of `word`.
-    fn prefetch(self, place: Self::Place, word: usize);
-
-    /// Marks the object there, if one is allocated and not marked yet, and asks for its memory.
-    fn mark(self, place: Self::Place) -> Option<Marked>;
-
-    /// Whether there is nothing to scan in an object at the place.
-    fn is_leaf(self, place: Self::Place) -> bool;
-
-    /// As [`Objects::mark`], for a leaf: the bytes that it keeps.
-    fn mark_leaf(self, place: Self::Place) -> Option<usize>;
-}
-
-/// Places that are on their way from `find` to `mark`.
-const QUEUE: usize = 16;
-/// Longest piece, in bytes, that is scanned in one go; longer ones are halved and the upper half can be stolen (SLO).
-const PIECE: usize = 2048;
 /// [`descriptor::STACK`], rotated as a descriptor is to get at its length in words.
 const STACK_ROTATED: usize = descriptor::STACK.rotate_right(3);
-/// Entries that are scanned before what was found in them is looked at: how many words of an object are addresses is
-/// hard to foresee, how many they are in several objects less so.
-const BATCH: usize = 8;
+/// Words that are worth sharing.
+const SHARED_ABOVE: usize = 16;
+/// Words behind the newest that so many steps may need: all but the last batch find narrow objects.
+const ROOM: usize = BATCH * PIECE / size_of::<usize>() + STEPS * window::NARROW;
+const _: () = assert!(ROOM <= 3 * WORDS / 4);
 /// As many addresses as are worth a look at what they refer to: the beginning of a long array.
 const MANY: usize = 32;
-/// Room for the addresses of a batch.
-pub const WORDS: usize = 1024;
 /// Entries that client mark procedures can push in one call: 16 MiB of address space, touched as needed. A procedure for
 /// a weak table pushes an entry for each of its elements.
 pub const PROC_ROOM: usize = 1 << 20;
@@ -107,6 +61,22 @@ pub struct Tally {
     pub objects: usize,
     /// Entries that it stole.
     pub stolen: usize,
+    /// Bytes of long ranges that it scanned: roots and objects that are split.
+    pub long: usize,
+}
+
+impl Tally {
+    /// Nothing was done yet.
+    pub const NONE: Self = Self { bytes: 0, objects: 0, stolen: 0, long: 0 };
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.objects += other.objects;
+        self.stolen += other.stolen;
+        self.long += other.long;
+    }
 }
 
 /// The private state of one marker, kept between cycles.
@@ -122,178 +92,6 @@ pub struct Own {
 // SAFETY: `words` and `proc_room` belong to this marker alone.
 unsafe impl Send for Own {}
 
-/// What the inner loops of a marker use, apart from the queue: small enough for the registers.
-struct Hot<H: Objects> {
-    heap: H,
-    stack: Cursor,
-    at: usize,
-    tally: Tally,
-    /// An entry for which there was no room: `lower` makes some.
-    refused: Option<Entry>,
-    /// One was refused after that, and is lost.
-    overflowed: bool,
-}
-
-impl<H: Objects> Hot<H> {
-    /// Puts a place into the queue, and marks the one that has waited longest. Marks it at once where there is no queue.
-    #[inline(always)]
-    fn found<const QUEUED: bool>(&mut self, queue: &mut [H::Place; QUEUE], place: H::Place, word: usize) {
-        if !QUEUED {
-            return self.mark(place);
-        }
-        self.heap.prefetch(place, word);
-        let earlier = core::mem::replace(&mut queue[self.at % QUEUE], place);
-        self.at = self.at.wrapping_add(1);
-        self.mark(earlier);
-    }
-
-    /// As [`Hot::found`] for an array's words, of which most refer to leaves: they need neither the queue (their mark bytes lie close
-    /// together, or the processor fetches several at once) nor the stack. Where objects differ, the branch would be hard to foresee.
-    #[inline(always)]
-    fn found_leaf<const QUEUED: bool>(&mut self, queue: &mut [H::Place; QUEUE], place: H::Place, word: usize) {
-        if !self.heap.is_leaf(place) {
-            return self.found::<QUEUED>(queue, place, word);
-        }
-        if let Some(bytes) = self.heap.mark_leaf(place) {
-            self.tally.bytes += bytes;
-            self.tally.objects += 1;
-        }
-    }
-
-    #[inline(always)]
-    fn mark(&mut self, place: H::Place) {
-        if let Some(Marked { bytes, entry }) = self.heap.mark(place) {
-            self.tally.bytes += bytes;
-            self.tally.objects += 1;
-            // Whether an object must be scanned is hard to foresee: no branch.
-            if !self.stack.push_if(entry, entry.descriptor != 0) {
-                self.overflowed |= self.refused.replace(entry).is_some();
-            }
-        }
-    }
-}
-
-/// Which of an object's words is an address, where one alone is: kept from element to element of a list.
-#[derive(Clone, Copy)]
-struct Link {
-    /// As [`Look::look`] says it.
-    inside: u64,
-    /// The number of the word.
-    place: usize,
-}
-
-impl Link {
-    /// The word of another shape of elements; `None` where not one alone is an address. Out of line, so that what follows does not wait
-    /// for it while the shape stays the same.
-    #[cold]
-    #[inline(never)]
-    fn of(inside: u64) -> Option<Self> {
-        inside.is_power_of_two().then_some(Self { inside, place: inside.trailing_zeros() as usize })
-    }
-}
-
-impl<H: Objects> Hot<H> {
-    /// Marks the object that `word` refers to, and those behind it as long as each is short and has one address: without the detour
-    /// over the stack and the vectors, whose latency would be added to that of the memory for each. The last one is left on the
-    /// stack. The processor runs ahead: it takes the next address from the word that was one in the last element, and the
-    /// beginning of the object from the address that led to it; what it guessed is checked behind it.
-    #[inline(always)]
-    fn follow<L: Look>(&mut self, mut place: H::Place, mut word: usize, range: Range) {
-        let mut link = Link { inside: 0, place: 0 };
-        // So that whoever interrupts the marker does not wait for the end of the list.
-        let mut steps = 1024;
-        while let Some(Marked { bytes, entry }) = self.heap.mark(place) {
-            self.tally.bytes += bytes;
-            self.tally.objects += 1;
-            steps -= 1;
-            let words = entry.descriptor / size_of::<usize>();
-            if !entry.descriptor.is_multiple_of(size_of::<usize>()) || words > window::NARROW || steps == 0 {
-                // The stack is empty, so there is room.
-                self.stack.push_if(entry, true);
-                return;
-            }
-            if words == 0 {
-                return;
-            }
-            let mut at = entry.start.cast::<usize>().cast_const();
-            if at.addr() == word {
-                // The same, but known earlier.
-                at = core::ptr::with_exposed_provenance(core::hint::black_box(word));
-            }
-            // SAFETY: as in `drain_with`.
-            let inside = unsafe { L::look(at, words, range) };
-            if inside != link.inside {
-                match Link::of(inside) {
-                    Some(other) => link = other,
-                    None => {
-                        self.stack.push_if(entry, inside != 0);
-                        return;
-                    }
-                }
-            }
-            // SAFETY: one of the words.
-            word = unsafe { at.add(link.place).read() };
-            let Some(found) = self.heap.find(word, Interior::AsConfigured) else { return };
-            place = found;
-        }
-    }
-}
-
-/// [`Look::collect`] for any number of words: what is written to `out` is inside the range, whatever the memory holds by then.
-///
-/// # Safety
-/// As there; `out` has room for `left` words.
-#[inline(always)]
-unsafe fn collect_wide<L: Look>(mut at: *const usize, mut left: usize, range: Range, out: *mut usize) -> usize {
-    let mut found = 0;
-    while left > 0 {
-        let n = left.min(window::WIDTH);
-        // SAFETY: the caller's promise.
-        unsafe {
-            let mut inside = L::look(at, n, range);
-            while inside != 0 {
-                let word = at.add(inside.trailing_zeros() as usize).read();
-                out.add(found).write(word);
-                inside &= inside - 1;
-                // The program may have changed it, in a cycle beside it.
-                found += usize::from(range.contains(word));
-            }
-            at = at.add(n);
-        }
-        left -= n;
-    }
-    found
-}
-
-/// [`collect_wide`] in the best form for the processor, for where the form is not known already.
-///
-/// # Safety
-/// As there.
-unsafe fn collect_best(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    unsafe fn avx2(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
-        // SAFETY: the caller's promise.
-        unsafe { collect_wide::<window::Avx2>(at, n, range, out) }
-    }
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,avx512f,bmi1,bmi2,popcnt")]
-    unsafe fn avx512(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
-        // SAFETY: the caller's promise.
-        unsafe { collect_wide::<window::Avx512>(at, n, range, out) }
-    }
-    // SAFETY: the caller's promise; the processor has what the form asks for.
-    unsafe {
-        match window::best() {
-            #[cfg(target_arch = "x86_64")]
-            Form::Avx2 => avx2(at, n, range, out),
-            #[cfg(target_arch = "x86_64")]
-            Form::Avx512 => avx512(at, n, range, out),
-            _ => collect_wide::<Portable>(at, n, range, out),
-        }
-    }
-}
-
 /// One marker at work in one cycle.
 pub struct Marker<'a, H: Objects> {
     heap: H,
@@ -306,7 +104,7 @@ pub struct Marker<'a, H: Objects> {
     queue: [H::Place; QUEUE],
     /// The slot that has waited longest.
     at: usize,
-    /// `at` when the queue was last empty.
+    /// What entered the queue before `at` was this is out of it.
     empty_at: usize,
     /// What it did.
     pub tally: Tally,
@@ -545,105 +343,179 @@ impl<'a, H: Objects> Marker<'a, H> {
             Some((_, form)) => form.share_above(),
             None => usize::MAX / (2 * size_of::<Entry>()),
         };
-        let range = self.heap.range();
-        let out = self.own.words;
+        let (heap, range) = (self.heap, self.heap.range());
+        let all = heap.counts_everywhere(Interior::AsConfigured);
+        // SAFETY: the marker's own memory for this; `prepare` uses it where there are no words only.
+        let mut words = unsafe { Words::new(self.own.words) };
         let mut hot = self.lift();
+        // The entry that was scanned last was a piece of a long object, and others have nothing.
+        let mut wanting = false;
+        let mut locality = Locality::default();
+        let mut clusters = Clusters::new();
+        // The newest words are an array's. What small objects refer to is a cluster as often, but taking it so marks a tree in another
+        // order than it was made in: trees made from the leaves up took a third longer.
+        let mut in_array = false;
+        let clustered = !self.ablation.leaves_out(Optimization::Clusters);
         loop {
             if interrupted() {
                 self.lower(hot);
+                self.keep(&mut words, usize::MAX, all);
+                self.keep_clusters(&mut clusters);
                 self.flush();
                 return self.own.stack.is_empty();
             }
-            if hot.stack.is_above(share_above) {
+            let many = hot.stack.is_above(share_above);
+            if (many || words.len() > SHARED_ABOVE) && self.is_wanting() {
                 self.lower(hot);
+                if !many {
+                    let half = words.len() / 2;
+                    self.keep(&mut words, half, all);
+                }
                 self.share(&mut announce);
                 hot = self.lift();
             }
-            let mut found = 0;
-            let mut interior = Interior::AsConfigured;
-            let mut left = BATCH;
-            while left > 0 {
-                left -= 1;
-                let Some(entry) = hot.stack.pop() else { break };
-                // The length in words, and above it the tag.
-                let rotated = entry.descriptor.rotate_right(3);
-                let length = rotated & !STACK_ROTATED;
-                if length > PIECE / size_of::<usize>() {
-                    self.lower(hot);
-                    // SAFETY: there is room for a piece behind what was found.
-                    unsafe { self.prepare::<QUEUED>(entry, out.add(found), &mut announce) };
-                    hot = self.lift();
-                    if self.is_wanting() {
-                        // What this object's beginning refers to comes before its other pieces, which then pile up and can be shared:
-                        // a list of arrays would otherwise be marked by one.
-                        left = 1;
+            if words.is_empty() && clusters.is_empty() {
+                if hot.at != self.empty_at && (wanting || hot.stack.is_empty()) {
+                    let place = hot.take_waiting(&mut self.queue, &mut self.empty_at);
+                    if let Some(entry) = hot.take(place) {
+                        hot.scan::<L>(entry, &mut words);
                     }
+                } else if let Some(entry) = hot.stack.pop() {
+                    // The length in words, and above it the tag.
+                    let rotated = entry.descriptor.rotate_right(3);
+                    let length = rotated & !STACK_ROTATED;
+                    if length > PIECE / size_of::<usize>() {
+                        self.lower(hot);
+                        // SAFETY: there is room for a piece.
+                        unsafe { self.prepare::<QUEUED>(entry, words.top(), &mut announce) };
+                        hot = self.lift();
+                        // What this object's beginning refers to comes before its other pieces, which then pile up and can be
+                        // shared: a list of arrays would otherwise be marked by one.
+                        wanting = self.is_wanting();
+                        continue;
+                    }
+                    let at = entry.start.cast::<usize>().cast_const();
+                    // SAFETY: whoever pushed the entry vouches for its range. Memory that a program did not write yet comes from the
+                    // kernel as zeroes or holds what was there before; in a cycle beside the program a word may change while it is
+                    // read, and then its page is scanned again. There is room for a piece.
+                    unsafe {
+                        words.grow(if length <= window::NARROW {
+                            L::collect(at, length, range, words.top())
+                        } else {
+                            collect_wide::<L>(at, length, range, words.top())
+                        });
+                    }
+                    let leaf = |i: usize| heap.is_leaf(heap.look_up(words.all()[i], all));
+                    let found = words.len();
+                    if rotated != length {
+                        // These count differently, so they do not stay.
+                        while let Some(word) = words.pop() {
+                            hot.found::<QUEUED>(&mut self.queue, heap.look_up(word, true), word);
+                        }
+                    } else if clustered && found >= MANY && leaf(found / 4) && leaf(found / 2) && leaf(found - 1) {
+                        // Not the first word, which often links to the next array.
+                        hot.found_leaves::<L, QUEUED>(&mut self.queue, words.all_mut(), all);
+                        words.clear();
+                    } else {
+                        in_array = clustered && found >= MANY;
+                    }
+                } else {
+                    self.lower(hot);
+                    if self.own.stack.is_empty() {
+                        return true;
+                    }
+                    hot = self.lift();
+                }
+            } else {
+                wanting = false;
+            }
+            if words.len() == 1 && clusters.is_empty() && hot.stack.is_empty() && hot.at == self.empty_at {
+                // A list: there is nothing else to do while the next element is fetched, and nothing waits in the queue.
+                let word = words.all()[0];
+                words.clear();
+                hot.follow::<L>(word, range, all);
+            }
+            if let [.., one, other] = words.all() {
+                locality.see(one.abs_diff(*other));
+            }
+            // Without words, it is the clusters' turn.
+            let is_far = QUEUED && locality.is_far() && !words.is_empty();
+            if is_far {
+                hot.scan_far::<L>(&mut self.queue, &mut words, all);
+            }
+            let mut steps = if is_far { 0 } else { STEPS / BATCH };
+            while steps > 0 {
+                steps -= 1;
+                if (clusters.is_full() || words.len() < TOGETHER)
+                    && let Some(cluster) = clusters.oldest()
+                {
+                    hot.scan_cluster::<L>(&mut words, cluster);
                     continue;
                 }
-                if rotated != length {
-                    if found > 0 {
-                        // What was found so far counts differently.
-                        hot.stack.push_if(entry, true);
-                        break;
-                    }
-                    interior = Interior::Always;
+                in_array &= words.len() >= TOGETHER;
+                if in_array && hot.take_cluster::<L, QUEUED>(&mut words, &mut clusters, all) {
+                    continue;
                 }
-                let at = entry.start.cast::<usize>().cast_const();
-                // SAFETY: whoever pushed the entry vouches for its range. Memory that a program did not write yet comes from the
-                // kernel as zeroes or holds what was there before; in a cycle beside the program a word may change while it is
-                // read, and then its page is scanned again. There is room for a piece.
-                found += unsafe {
-                    if length <= window::NARROW {
-                        L::collect(at, length, range, out.add(found))
-                    } else {
-                        collect_wide::<L>(at, length, range, out.add(found))
+                if words.is_empty() {
+                    break;
+                }
+                let (mut batch, mut n) = ([Entry::at(0, 0); BATCH], 0);
+                for _ in 0..BATCH {
+                    let Some(word) = words.pop() else { break };
+                    if let Some(entry) = hot.step::<QUEUED>(&mut self.queue, heap.look_up(word, all), word) {
+                        batch[n] = entry;
+                        n += 1;
                     }
-                };
-                if interior == Interior::Always || found > WORDS - PIECE / size_of::<usize>() - window::NARROW {
+                }
+                let mut is_long = false;
+                // The newest word's object last, so that what is in it comes first.
+                for &entry in batch[..n].iter().rev() {
+                    is_long |= hot.scan::<L>(entry, &mut words);
+                }
+                if is_long {
                     break;
                 }
             }
-            if found == 0 && hot.stack.is_empty() {
+            if hot.refused.is_some() || words.len() > WORDS - ROOM {
                 self.lower(hot);
-                self.flush();
-                if self.own.stack.is_empty() {
-                    return true;
+                if words.len() > WORDS - ROOM {
+                    self.keep(&mut words, WORDS / 2, all);
                 }
                 hot = self.lift();
             }
-            if found == 1 && hot.stack.is_empty() && hot.at == self.empty_at {
-                // A list: there is nothing else to do while the next element is fetched, and nothing waits in the queue.
-                // SAFETY: written above.
-                let word = unsafe { out.read() };
-                if let Some(place) = self.heap.find(word, interior) {
-                    hot.follow::<L>(place, word, range);
-                }
-                continue;
-            }
-            let (heap, all) = (self.heap, self.heap.counts_everywhere(interior));
-            // SAFETY: as many words as were found are written above, and in the range.
-            let place = |i: usize| unsafe {
-                let word = out.add(i).read();
-                (word, heap.find_in_range(word, all))
-            };
-            let leaf = |i: usize| place(i).1.is_some_and(|place| heap.is_leaf(place));
-            // Not the first word, which often links to the next array.
-            if found >= MANY && leaf(found / 4) && leaf(found / 2) && leaf(found - 1) {
-                for i in 0..found {
-                    if let (word, Some(place)) = place(i) {
-                        hot.found_leaf::<QUEUED>(&mut self.queue, place, word);
-                    }
-                }
-            } else {
-                for i in 0..found {
-                    if let (word, Some(place)) = place(i) {
-                        hot.found::<QUEUED>(&mut self.queue, place, word);
-                    }
-                }
-            }
+        }
+    }
+
+    /// Marks what the oldest words refer to, and puts it on the stack.
+    #[inline(never)]
+    fn keep(&mut self, words: &mut Words, n: usize, all: bool) {
+        let n = n.min(words.len());
+        let mut hot = self.lift();
+        for i in 0..n {
+            let word = words.all()[i];
+            hot.mark(self.heap.look_up(word, all));
             if hot.refused.is_some() {
                 self.lower(hot);
                 hot = self.lift();
+            }
+        }
+        self.lower(hot);
+        words.drop_oldest(n);
+    }
+
+    /// Marks the clusters that wait, and puts their objects on the stack.
+    #[inline(never)]
+    fn keep_clusters(&mut self, clusters: &mut Clusters) {
+        while let Some((cells, located)) = clusters.oldest() {
+            let mut hot = self.lift();
+            let mut rest = hot.mark_located(cells, located);
+            self.lower(hot);
+            while rest != 0 {
+                if cells.words != 0 {
+                    let start = located.starts[rest.trailing_zeros() as usize];
+                    self.own.stack.push(Entry::at(start, cells.words * size_of::<usize>()));
+                }
+                rest &= rest - 1;
             }
         }
     }
@@ -677,6 +549,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                 let mut length = entry.descriptor & !7;
                 while length > PIECE {
                     let lower = (length / 2) & !7;
+                    self.tally.long += if length - lower <= PIECE { length - lower } else { 0 };
                     // SAFETY: inside the entry's range.
                     let upper = unsafe { entry.start.add(lower) };
                     self.own.stack.push(Entry { start: upper, descriptor: (length - lower) | tag });
@@ -720,6 +593,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         let range = self.heap.range();
         let mut at = entry.start.cast::<usize>().cast_const();
         let mut left = (entry.descriptor & !7) / size_of::<usize>();
+        self.tally.long += left * size_of::<usize>();
         while left > 0 {
             let n = left.min(PIECE / size_of::<usize>());
             // SAFETY: inside the entry's range, as in `drain_with`, and the caller's promise.
@@ -829,6 +703,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     use super::*;
+    use crate::window::Range;
 
     #[test]
     fn what_is_collected_is_in_the_range_while_it_changes() {

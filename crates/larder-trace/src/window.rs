@@ -6,6 +6,8 @@
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
+use crate::cells::{Cells, Located, TOGETHER};
+
 /// Words in a window.
 pub const WIDTH: usize = 64;
 /// Words of a small object.
@@ -36,21 +38,44 @@ pub trait Look {
     /// The `n` words are readable, and the processor has what the form asks for.
     unsafe fn look(at: *const usize, n: usize, range: Range) -> u64;
 
-    /// Writes those of the first `n` words (0 to [`NARROW`]) at `at` that are inside the range to `out`, in order, and
-    /// returns how many they are. No branch depends on the words.
+    /// Writes those of the first `n` words (0 to [`NARROW`]) at `at` that are inside the range to `out`, the last one first, and
+    /// returns how many they are. No branch depends on the words. The range does not contain 0.
     ///
     /// # Safety
     /// As for `look`; `out` has room for [`NARROW`] words, all of which may be overwritten.
     #[inline(always)]
     unsafe fn collect(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
         let mut found = 0;
-        for i in 0..n {
-            // SAFETY: the caller's promise; `found` is at most `i`.
+        for i in (0..n).rev() {
+            // SAFETY: the caller's promise; `found` is less than `n`.
             unsafe {
                 let word = at.add(i).read();
                 out.add(found).write(word);
                 found += usize::from(range.contains(word));
             }
+        }
+        found
+    }
+
+    /// [`Located::find`].
+    ///
+    /// # Safety
+    /// The processor has what the form asks for.
+    #[inline(always)]
+    unsafe fn locate(words: &mut [usize; TOGETHER], cells: &Cells, all: bool, located: &mut Located) -> Option<usize> {
+        located.find(words, cells, all)
+    }
+
+    /// [`Look::collect`] for several objects, in their order; returns how many addresses they have together.
+    ///
+    /// # Safety
+    /// As there, for each; `out` has room for [`NARROW`] words for each.
+    #[inline(always)]
+    unsafe fn collect_each(starts: &[usize; TOGETHER], n: usize, range: Range, out: *mut usize) -> usize {
+        let mut found = 0;
+        for start in starts {
+            // SAFETY: the caller's promise.
+            found += unsafe { Self::collect(core::ptr::with_exposed_provenance(*start), n, range, out.add(found)) };
         }
         found
     }
@@ -86,8 +111,12 @@ pub use x86::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use core::arch::x86_64::*;
+    use core::hint::select_unpredictable;
+
+    use larder_units::BLOCK;
 
     use super::{Look, Range, WIDTH};
+    use crate::cells::{Cells, ENOUGH, Located, NEWEST, TOGETHER};
 
     /// 4 words in an instruction. Needs AVX2.
     pub struct Avx2;
@@ -135,7 +164,9 @@ mod x86 {
                 let base = _mm512_set1_epi64(range.base as i64);
                 let span = _mm512_set1_epi64(range.span as i64);
                 let bits = |i: usize, wanted: u8| {
-                    let words = _mm512_maskz_loadu_epi64(wanted, at.wrapping_add(i).cast());
+                    // The processor asks for the memory of masked lanes, too.
+                    let from = select_unpredictable(wanted == 0, at, at.wrapping_add(i));
+                    let words = _mm512_maskz_loadu_epi64(wanted, from.cast());
                     u64::from(_mm512_mask_cmplt_epu64_mask(wanted, _mm512_sub_epi64(words, base), span)) << i
                 };
                 let wanted = u64::MAX >> (WIDTH - n);
@@ -157,16 +188,67 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn collect(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
+            const LANES: usize = 8;
             // SAFETY: the caller has AVX-512; masked lanes are not read; `out` has room for the whole register. The compressing
             // store would write no more than was found, but takes a hundred cycles on some processors.
             unsafe {
                 let wanted = _bzhi_u32(0xFF, n as u32) as u8;
-                let words = _mm512_maskz_loadu_epi64(wanted, at.cast());
+                // Masked lanes are not read, but the processor waits for the line that they are in: of an object that lies in one line,
+                // that line is taken.
+                let lane = at.addr() / size_of::<usize>() % LANES;
+                let fits = lane + n <= LANES;
+                let from = select_unpredictable(fits, at.wrapping_sub(lane), at);
+                let wanted = select_unpredictable(fits, wanted << lane, wanted);
+                let backwards = _mm512_setr_epi64(7, 6, 5, 4, 3, 2, 1, 0);
+                // A masked word reads as zero, which is no address.
+                let words = _mm512_permutexvar_epi64(backwards, _mm512_maskz_loadu_epi64(wanted, from.cast()));
                 let base = _mm512_set1_epi64(range.base as i64);
                 let span = _mm512_set1_epi64(range.span as i64);
-                let inside = _mm512_mask_cmplt_epu64_mask(wanted, _mm512_sub_epi64(words, base), span);
+                let inside = _mm512_cmplt_epu64_mask(_mm512_sub_epi64(words, base), span);
                 _mm512_storeu_si512(out.cast(), _mm512_maskz_compress_epi64(inside, words));
                 inside.count_ones() as usize
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn locate(
+            words: &mut [usize; TOGETHER],
+            cells: &Cells,
+            all: bool,
+            located: &mut Located,
+        ) -> Option<usize> {
+            // SAFETY: the caller has AVX-512; the arrays are as long as the register.
+            unsafe {
+                let at = words.as_mut_ptr().cast();
+                let old = _mm512_loadu_si512(at);
+                let first = _mm512_set1_epi64(cells.first as i64);
+                let within = _mm512_sub_epi64(old, first);
+                let product =
+                    _mm512_mul_epu32(_mm512_srli_epi64(within, 4), _mm512_set1_epi64(i64::from(cells.reciprocal)));
+                let numbers = _mm512_srli_epi64(product, 31);
+                let offsets = _mm512_mul_epu32(numbers, _mm512_set1_epi64(cells.bytes as i64));
+                let starts = _mm512_add_epi64(offsets, first);
+                let here = _mm512_cmplt_epu64_mask(within, _mm512_set1_epi64(BLOCK.0 as i64));
+                let cell = _mm512_cmplt_epu64_mask(numbers, _mm512_set1_epi64(cells.count as i64));
+                let counts = if all { u8::MAX } else { _mm512_cmpeq_epi64_mask(within, offsets) };
+                let valid = here & cell & counts;
+                let mut keep = |numbers, starts| {
+                    _mm512_storeu_si512(located.numbers.as_mut_ptr().cast(), numbers);
+                    _mm512_storeu_si512(located.starts.as_mut_ptr().cast(), starts);
+                };
+                if valid == u8::MAX {
+                    keep(numbers, starts);
+                    return Some(0);
+                }
+                if valid.count_ones() < ENOUGH || valid >> NEWEST == 0 {
+                    return None;
+                }
+                let left = !(here & (counts | !cell));
+                _mm512_storeu_si512(at, _mm512_maskz_compress_epi64(left, old));
+                let newest = _mm512_set1_epi64(NEWEST as i64);
+                let known = |of| _mm512_mask_mov_epi64(_mm512_permutexvar_epi64(newest, of), valid, of);
+                keep(known(numbers), known(starts));
+                Some(left.count_ones() as usize)
             }
         }
     }
@@ -245,6 +327,14 @@ mod tests {
                     words.iter().enumerate().fold(0u64, |bits, (i, &w)| bits | u64::from(range.contains(w)) << i);
                 // SAFETY: the words are the vector's.
                 assert_eq!(unsafe { L::look(words.as_ptr(), n, range) }, expected, "{n} words {words:x?}");
+                // At every place in a line.
+                for few in (0..n).map(|skip| &words[skip..n.min(skip + NARROW)]) {
+                    let mut out = [0; NARROW];
+                    // SAFETY: likewise; there is room for as many.
+                    let found = unsafe { L::collect(few.as_ptr(), few.len(), range, out.as_mut_ptr()) };
+                    let inside: Vec<usize> = few.iter().rev().copied().filter(|&w| range.contains(w)).collect();
+                    assert_eq!(out[..found], inside, "{few:x?}");
+                }
             }
         }
     }

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use larder_lab::{
-    AllocationFunction, Buffers, BumpSpace, Chunk, ChunkSource, Config, Lab, Point, Request, Retired, SPECIALISED, Why,
+    AllocationFunction, Buffers, BumpSpace, Chunk, ChunkSource, Config, Lab, Point, Request, Retired, SPECIALISED,
+    Site, Way, Why,
 };
 use larder_policy::labs::Side;
 use larder_units::Bytes;
@@ -225,8 +226,30 @@ pub struct Member {
     /// Objects of the present epoch. Written by the thread while it defers.
     pub objects: Mutex<Vec<(usize, usize)>>,
     /// Functions of the set that was in use when the world was made.
-    functions: Vec<AllocationFunction<Space>>,
+    functions: Vec<AllocationFunction<Place>>,
     pub allocated: AtomicU64,
+}
+
+/// What a member's allocation functions are called with. It lies on its stack while they run.
+pub struct Place {
+    buffers: *const Buffers<Space>,
+    lab: *const Lab,
+}
+
+// SAFETY: as for `Buffers::allocate`, whose promises the callers of the functions make.
+unsafe impl Site for Place {
+    unsafe fn take(&self, way: Way, bytes: usize) -> usize {
+        // SAFETY: as above; the world outlives the call.
+        unsafe { (*self.buffers).take_in(way, &*self.lab, bytes) }
+    }
+
+    unsafe fn missed(&self, way: Way, bytes: usize) -> usize {
+        // SAFETY: as above.
+        unsafe {
+            (*self.buffers).note_miss(way);
+            (*self.buffers).allocate_slow(&*self.lab, bytes)
+        }
+    }
 }
 
 /// A set of buffers with threads that use it.
@@ -244,11 +267,16 @@ impl World {
             lab: Lab::new(),
             tid: AtomicI32::new(0),
             objects: Mutex::new(Vec::new()),
-            functions: (1..=SPECIALISED).filter_map(|words| AllocationFunction::new(&buffers, words)).collect(),
+            functions: (1..=SPECIALISED).filter_map(|words| AllocationFunction::new(buffers.way(), words)).collect(),
             allocated: AtomicU64::new(0),
         };
         let members = (0..threads).map(|_| member()).collect();
         Self { buffers, members, over: AtomicU32::new(0) }
+    }
+
+    /// What this member's allocation functions are called with.
+    pub fn place(&self, me: &Member) -> Place {
+        Place { buffers: &self.buffers, lab: &me.lab }
     }
 
     pub fn space(&self) -> &Space {
@@ -266,7 +294,7 @@ impl World {
             match by_function {
                 Some(function) => {
                     // The function's slow path is within it, so all of it is deferred.
-                    deferred(|| function.allocate(&self.buffers, &me.lab))
+                    deferred(|| function.allocate(&self.place(me)))
                 }
                 None => match self.buffers.take(&me.lab, bytes) {
                     0 => deferred(|| self.buffers.allocate_slow(&me.lab, bytes)),

@@ -1,0 +1,383 @@
+//! The inner loops of a marker: what they keep in registers, and their steps.
+
+use crate::cells::{Cells, Clusters, Located, NEWEST, TOGETHER};
+use crate::descriptor::Entry;
+use crate::marker::Tally;
+use crate::objects::{Marked, Objects};
+use crate::stack::Cursor;
+use crate::window::{self, Form, Look, Portable, Range};
+use crate::words::Words;
+
+/// Places that are on their way from `find` to `mark`.
+pub const QUEUE: usize = 16;
+/// Longest piece, in bytes, that is scanned in one go; longer ones are halved and the upper half can be stolen (SLO).
+pub const PIECE: usize = 2048;
+/// Words that are looked up before any of the objects is scanned: what they wait for overlaps.
+pub const BATCH: usize = 8;
+/// Words that are looked at before a marker asks whether it is interrupted, or others have nothing.
+pub const STEPS: usize = 64;
+
+/// What the inner loops of a marker use, apart from the queue: small enough for the registers.
+pub struct Hot<H: Objects> {
+    pub heap: H,
+    pub stack: Cursor,
+    pub at: usize,
+    pub tally: Tally,
+    /// An entry for which there was no room: `lower` makes some.
+    pub refused: Option<Entry>,
+    /// One was refused after that, and is lost.
+    pub overflowed: bool,
+}
+
+impl<H: Objects> Hot<H> {
+    /// Puts a place into the queue, and marks the one that has waited longest. Marks it at once where there is no queue.
+    #[inline(always)]
+    pub fn found<const QUEUED: bool>(&mut self, queue: &mut [H::Place; QUEUE], place: H::Place, word: usize) {
+        if !QUEUED {
+            return self.mark(place);
+        }
+        self.heap.prefetch(place, word);
+        let earlier = core::mem::replace(&mut queue[self.at % QUEUE], place);
+        self.at = self.at.wrapping_add(1);
+        self.mark(earlier);
+    }
+
+    /// As [`Hot::found`], but says what is to be scanned instead of putting it on the stack.
+    #[inline(always)]
+    pub fn step<const QUEUED: bool>(
+        &mut self,
+        queue: &mut [H::Place; QUEUE],
+        place: H::Place,
+        word: usize,
+    ) -> Option<Entry> {
+        let mut earlier = place;
+        if QUEUED {
+            self.heap.prefetch(place, word);
+            earlier = core::mem::replace(&mut queue[self.at % QUEUE], place);
+            self.at = self.at.wrapping_add(1);
+        }
+        self.take(earlier)
+    }
+
+    /// Marks the object there, if one is allocated and not marked yet, and counts it. What to scan in it.
+    #[inline(always)]
+    pub fn take(&mut self, place: H::Place) -> Option<Entry> {
+        let Marked { bytes, entry } = self.heap.mark(place)?;
+        self.tally.bytes += bytes;
+        self.tally.objects += 1;
+        Some(entry)
+    }
+
+    /// Adds the addresses in an object that was just marked to `words`, which have room for a piece; a long one is put on the stack.
+    /// Whether it was no narrow one.
+    #[inline(always)]
+    pub fn scan<L: Look>(&mut self, entry: Entry, words: &mut Words) -> bool {
+        // The length in words, and above it the tag.
+        let length = entry.descriptor.rotate_right(3);
+        let at = entry.start.cast::<usize>().cast_const();
+        // SAFETY: as in `drain_with`; the caller has seen to room for a piece.
+        unsafe {
+            if length <= window::NARROW {
+                words.grow(L::collect(at, length, self.heap.range(), words.top()));
+                return false;
+            }
+            if length <= PIECE / size_of::<usize>() {
+                words.grow(collect_wide::<L>(at, length, self.heap.range(), words.top()));
+            } else if !self.stack.push_if(entry, true) {
+                self.overflowed |= self.refused.replace(entry).is_some();
+            }
+        }
+        true
+    }
+
+    /// Marks what the words refer to, and scans a batch of the newest short entries: for objects that lie in no order. All that is found
+    /// is asked for at once, and lies on the stack, marked, until its turn comes, by when it is there.
+    #[inline(always)]
+    pub fn scan_far<L: Look>(&mut self, queue: &mut [H::Place; QUEUE], words: &mut Words, all: bool) {
+        for _ in 0..STEPS / BATCH {
+            for &word in words.all() {
+                self.found::<true>(queue, self.heap.look_up(word, all), word);
+            }
+            words.clear();
+            for _ in 0..BATCH {
+                let Some(entry) = self.stack.pop() else { break };
+                let length = entry.descriptor.rotate_right(3);
+                if length > PIECE / size_of::<usize>() || self.refused.is_some() {
+                    self.stack.push_if(entry, true);
+                    return;
+                }
+                self.scan::<L>(entry, words);
+            }
+        }
+    }
+
+    /// Takes the place that has waited longest out of the queue, which is not empty. `empty_at` is as in the marker.
+    #[inline(always)]
+    pub fn take_waiting(&mut self, queue: &mut [H::Place; QUEUE], empty_at: &mut usize) -> H::Place {
+        let waiting = self.at.wrapping_sub(*empty_at).min(QUEUE);
+        let slot = self.at.wrapping_sub(waiting);
+        *empty_at = slot.wrapping_add(1);
+        core::mem::replace(&mut queue[slot % QUEUE], self.heap.nowhere())
+    }
+
+    /// Marks what an array's words refer to, of which most refer to leaves.
+    #[inline(always)]
+    pub fn found_leaves<L: Look, const QUEUED: bool>(
+        &mut self,
+        queue: &mut [H::Place; QUEUE],
+        words: &mut [usize],
+        all: bool,
+    ) {
+        let mut located = Located::new();
+        let (clusters, rest) = words.as_chunks_mut::<TOGETHER>();
+        let mut one = |hot: &mut Self, word: usize| {
+            let place = hot.heap.look_up(word, all);
+            hot.found_leaf::<QUEUED>(queue, place, word);
+        };
+        for cluster in clusters {
+            if let Some(cells) = self.heap.cells_around(cluster[NEWEST])
+                && cells.words == 0
+                // SAFETY: as for `drain_with`.
+                && let Some(left) = unsafe { L::locate(cluster, &cells, all, &mut located) }
+            {
+                self.mark_located(&cells, &located);
+                cluster[..left].iter().for_each(|&word| one(self, word));
+            } else {
+                cluster.iter().for_each(|&word| one(self, word));
+            }
+        }
+        rest.iter().for_each(|&word| one(self, word));
+    }
+
+    /// Marks what was located; says which of it was not marked yet, by a bit for each.
+    #[inline(always)]
+    pub fn mark_located(&mut self, cells: &Cells, located: &Located) -> u8 {
+        let mut marked = 0u8;
+        for (i, &number) in located.numbers.iter().enumerate() {
+            // SAFETY: it was found to be a cell.
+            if self.heap.mark_byte(unsafe { cells.mark(number) }) {
+                marked |= 1 << i;
+            }
+        }
+        let objects = marked.count_ones() as usize;
+        self.tally.objects += objects;
+        self.tally.bytes += objects * cells.bytes;
+        marked
+    }
+
+    /// Moves the newest words to the clusters that wait, if what they refer to lies in one block. False where it does not, or they are too
+    /// few: then nothing happened. There is room.
+    #[inline(always)]
+    pub fn take_cluster<L: Look, const QUEUED: bool>(
+        &mut self,
+        words: &mut Words,
+        clusters: &mut Clusters,
+        all: bool,
+    ) -> bool {
+        let Some(cluster) = words.newest::<TOGETHER>() else { return false };
+        if !clusters.is_likely() {
+            return false;
+        }
+        let (place, located) = clusters.free();
+        let Some(cells) = self.heap.cells_around(cluster[NEWEST]) else {
+            clusters.miss();
+            return false;
+        };
+        // SAFETY: as for `drain_with`.
+        let Some(left) = (unsafe { L::locate(cluster, &cells, all, located) }) else {
+            clusters.miss();
+            return false;
+        };
+        *place = cells;
+        clusters.come(QUEUED);
+        words.drop_newest(TOGETHER - left);
+        true
+    }
+
+    /// Marks a cluster, and adds the addresses in its objects.
+    #[inline(always)]
+    pub fn scan_cluster<L: Look>(&mut self, words: &mut Words, (cells, located): &(Cells, Located)) {
+        let marked = self.mark_located(cells, located);
+        if cells.words == 0 {
+            return;
+        }
+        let range = self.heap.range();
+        // The newest word's object last, so that what is in it comes first.
+        // SAFETY: as in `drain_with`; the caller has seen to room.
+        unsafe {
+            if marked == u8::MAX {
+                words.grow(L::collect_each(&located.starts, cells.words, range, words.top()));
+                return;
+            }
+            let mut rest = marked;
+            while rest != 0 {
+                let start = located.starts[rest.trailing_zeros() as usize];
+                words.grow(L::collect(core::ptr::with_exposed_provenance(start), cells.words, range, words.top()));
+                rest &= rest - 1;
+            }
+        }
+    }
+
+    /// As [`Hot::found`] for an array's words, of which most refer to leaves: they need neither the queue (their mark bytes lie close
+    /// together, or the processor fetches several at once) nor the stack. Where objects differ, the branch would be hard to foresee.
+    #[inline(always)]
+    pub fn found_leaf<const QUEUED: bool>(&mut self, queue: &mut [H::Place; QUEUE], place: H::Place, word: usize) {
+        if !self.heap.is_leaf(place) {
+            return self.found::<QUEUED>(queue, place, word);
+        }
+        if let Some(bytes) = self.heap.mark_leaf(place) {
+            self.tally.bytes += bytes;
+            self.tally.objects += 1;
+        }
+    }
+
+    #[inline(always)]
+    pub fn mark(&mut self, place: H::Place) {
+        if let Some(entry) = self.take(place) {
+            // Whether an object must be scanned is hard to foresee: no branch.
+            if !self.stack.push_if(entry, entry.descriptor != 0) {
+                self.overflowed |= self.refused.replace(entry).is_some();
+            }
+        }
+    }
+}
+
+/// Whether objects lie near those that refer to them: they do where a structure was made in the order in which it is marked.
+#[derive(Clone, Copy, Default)]
+pub struct Locality {
+    /// How often they did not, less how often they did, lately.
+    far: i32,
+}
+
+impl Locality {
+    /// Two addresses that were found one after the other, so many bytes apart.
+    #[inline(always)]
+    pub fn see(&mut self, apart: usize) {
+        const NEAR: usize = 1 << 18;
+        const MEMORY: i32 = 8;
+        self.far = (self.far + if apart < NEAR { -1 } else { 1 }).clamp(-MEMORY, MEMORY);
+    }
+
+    pub fn is_far(self) -> bool {
+        self.far > 0
+    }
+}
+
+/// Which of an object's words is an address, where one alone is: kept from element to element of a list.
+#[derive(Clone, Copy)]
+pub struct Link {
+    /// As [`Look::look`] says it.
+    inside: u64,
+    /// The number of the word.
+    place: usize,
+}
+
+impl Link {
+    /// The word of another shape of elements; `None` where not one alone is an address. Out of line, so that what follows does not wait
+    /// for it while the shape stays the same.
+    #[cold]
+    #[inline(never)]
+    pub fn of(inside: u64) -> Option<Self> {
+        inside.is_power_of_two().then_some(Self { inside, place: inside.trailing_zeros() as usize })
+    }
+}
+
+impl<H: Objects> Hot<H> {
+    /// Marks the object that `word` refers to, and those behind it as long as each is short and has one address: without the detour
+    /// over the stack and the vectors, whose latency would be added to that of the memory for each. The last one is left on the
+    /// stack. The processor runs ahead: it takes the next address from the word that was one in the last element, and the
+    /// beginning of the object from the address that led to it; what it guessed is checked behind it.
+    #[inline(always)]
+    pub fn follow<L: Look>(&mut self, mut word: usize, range: Range, all: bool) {
+        let mut link = Link { inside: 0, place: 0 };
+        // So that whoever interrupts the marker does not wait for the end of the list.
+        let mut steps = 1024;
+        while range.contains(word)
+            && let Some(entry) = self.take(self.heap.look_up(word, all))
+        {
+            steps -= 1;
+            let words = entry.descriptor / size_of::<usize>();
+            if !entry.descriptor.is_multiple_of(size_of::<usize>()) || words > window::NARROW || steps == 0 {
+                // The stack is empty, so there is room.
+                self.stack.push_if(entry, true);
+                return;
+            }
+            if words == 0 {
+                return;
+            }
+            let mut at = entry.start.cast::<usize>().cast_const();
+            if at.addr() == word {
+                // The same, but known earlier.
+                at = core::ptr::with_exposed_provenance(core::hint::black_box(word));
+            }
+            // SAFETY: as in `drain_with`.
+            let inside = unsafe { L::look(at, words, range) };
+            if inside != link.inside {
+                match Link::of(inside) {
+                    Some(other) => link = other,
+                    None => {
+                        self.stack.push_if(entry, inside != 0);
+                        return;
+                    }
+                }
+            }
+            // SAFETY: one of the words.
+            word = unsafe { at.add(link.place).read() };
+        }
+    }
+}
+
+/// [`Look::collect`] for any number of words: what is written to `out` is inside the range, whatever the memory holds by then.
+///
+/// # Safety
+/// As there; `out` has room for `left` words.
+#[inline(always)]
+pub unsafe fn collect_wide<L: Look>(mut at: *const usize, mut left: usize, range: Range, out: *mut usize) -> usize {
+    let mut found = 0;
+    while left > 0 {
+        let n = left.min(window::WIDTH);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut inside = L::look(at, n, range);
+            while inside != 0 {
+                let word = at.add(inside.trailing_zeros() as usize).read();
+                out.add(found).write(word);
+                inside &= inside - 1;
+                // The program may have changed it, in a cycle beside it.
+                found += usize::from(range.contains(word));
+            }
+            at = at.add(n);
+        }
+        left -= n;
+    }
+    found
+}
+
+/// [`collect_wide`] in the best form for the processor, for where the form is not known already.
+///
+/// # Safety
+/// As there.
+pub unsafe fn collect_best(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    unsafe fn avx2(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { collect_wide::<window::Avx2>(at, n, range, out) }
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,avx512f,bmi1,bmi2,popcnt")]
+    unsafe fn avx512(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { collect_wide::<window::Avx512>(at, n, range, out) }
+    }
+    // SAFETY: the caller's promise; the processor has what the form asks for.
+    unsafe {
+        match window::best() {
+            #[cfg(target_arch = "x86_64")]
+            Form::Avx2 => avx2(at, n, range, out),
+            #[cfg(target_arch = "x86_64")]
+            Form::Avx512 => avx512(at, n, range, out),
+            _ => collect_wide::<Portable>(at, n, range, out),
+        }
+    }
+}

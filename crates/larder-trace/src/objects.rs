@@ -1,0 +1,65 @@
+//! What the engine asks of a heap.
+
+use core::sync::atomic::AtomicU8;
+
+use crate::cells::Cells;
+use crate::descriptor::Entry;
+use crate::window::Range;
+
+/// Whether a word that points into the middle of an object keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interior {
+    /// As the client chose for heap and static data.
+    AsConfigured,
+    /// Always: stacks and registers.
+    Always,
+}
+
+/// An object that was just marked.
+#[derive(Clone, Copy)]
+pub struct Marked {
+    /// Bytes that it keeps.
+    pub bytes: usize,
+    /// What to scan in it; its descriptor is 0 where there is nothing to scan.
+    pub entry: Entry,
+}
+
+/// What the marker asks of a heap. Cheap to copy: every marker has its own.
+pub trait Objects: Copy {
+    /// A place where an object may be.
+    type Place: Copy;
+
+    /// Where objects are.
+    fn range(self) -> Range;
+
+    /// Whether the word may be the address of an object.
+    fn find(self, word: usize, interior: Interior) -> Option<Self::Place>;
+
+    /// Whether a word that points into the middle of an object keeps it wherever that is.
+    fn counts_everywhere(self, interior: Interior) -> bool;
+
+    /// As [`Objects::find`], for a word that is known to be in the range, and of which [`Objects::counts_everywhere`] said `all`;
+    /// [`Objects::nowhere`] where it is not an object's.
+    fn look_up(self, word: usize, all: bool) -> Self::Place;
+
+    /// A place where no object is.
+    fn nowhere(self) -> Self::Place;
+
+    /// Asks for the memory that `mark` and the scan will read: of the object, at least the line of `word`.
+    fn prefetch(self, place: Self::Place, word: usize);
+
+    /// Marks the object there, if one is allocated and not marked yet, and asks for its memory.
+    fn mark(self, place: Self::Place) -> Option<Marked>;
+
+    /// Whether there is nothing to scan in an object at the place.
+    fn is_leaf(self, place: Self::Place) -> bool;
+
+    /// As [`Objects::mark`], for a leaf: the bytes that it keeps.
+    fn mark_leaf(self, place: Self::Place) -> Option<usize>;
+
+    /// The cells of the block that the word points into, if they are leaves or narrow. The word is as for [`Objects::look_up`].
+    fn cells_around(self, word: usize) -> Option<Cells>;
+
+    /// As [`Objects::mark`], by the mark byte: whether the object is allocated and was not marked yet.
+    fn mark_byte(self, mark: &AtomicU8) -> bool;
+}
