@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering;
 use larder_blocks::State;
 use larder_blocks::class::{BY_GRANULES, CLASSES, LARGEST};
 use larder_lab::slot_offset;
+use larder_sys::memory::KeepErrno;
 use larder_threads::defer;
 
 use crate::heap::HEAP;
@@ -74,6 +75,7 @@ pub unsafe fn allocate_slow(kind: usize, bytes: usize) -> *mut u8 {
         initialise();
     }
     if bytes > SMALL {
+        let _errno = KeepErrno::new();
         return large::allocate(kind, bytes);
     }
     let class = class_of(bytes);
@@ -84,6 +86,8 @@ pub unsafe fn allocate_slow(kind: usize, bytes: usize) -> *mut u8 {
             return ptr::with_exposed_provenance_mut(at);
         }
     }
+    // Programs allocate between a call that failed and their look at why.
+    let _errno = KeepErrno::new();
     if defer::is_deferring() {
         return refill::nested(kind, class);
     }
@@ -114,6 +118,7 @@ const MOST_WAITS: usize = 8;
 
 #[cold]
 fn initialise() {
+    let _errno = KeepErrno::new();
     match crate::hooks::INITIALISE.get() {
         // SAFETY: the door set it for this.
         Some(f) => unsafe { f() },
@@ -152,20 +157,22 @@ pub unsafe fn allocate_many(kind: usize, bytes: usize) -> *mut u8 {
         unsafe { at.cast::<*mut u8>().write(head) };
         head = at;
     }
+    // Nor do they stay where a later frame of the client's may lie.
+    cells.fill(ptr::null_mut());
     core::hint::black_box(&cells);
     head
 }
 
-/// As [`allocate`], aligned to `align`, a power of two.
+/// As [`allocate`], at a multiple of `align`, which is not 0.
 ///
 /// # Safety
 /// As for [`allocate`].
 pub unsafe fn allocate_aligned(kind: usize, bytes: usize, align: usize) -> *mut u8 {
-    if align <= 16 {
+    if 16usize.is_multiple_of(align) {
         // SAFETY: the caller's promise.
         return unsafe { allocate(kind, bytes) };
     }
-    if align <= larder_units::BLOCK.0 && bytes > SMALL {
+    if larder_units::BLOCK.0.is_multiple_of(align) && bytes > SMALL {
         // Large objects begin on a block.
         // SAFETY: the caller's promise.
         return unsafe { allocate(kind, bytes) };
@@ -177,7 +184,8 @@ pub unsafe fn allocate_aligned(kind: usize, bytes: usize, align: usize) -> *mut 
     if at.is_null() {
         return at;
     }
-    let aligned = at.map_addr(|a| a.next_multiple_of(align));
+    let Some(next) = at.addr().checked_next_multiple_of(align) else { return ptr::null_mut() };
+    let aligned = at.with_addr(next);
     crate::roots::register_displacement(aligned.addr() - at.addr());
     aligned
 }
@@ -210,6 +218,7 @@ unsafe fn free_slow(at: *mut u8) {
     if at.is_null() {
         return;
     }
+    let _errno = KeepErrno::new();
     let place = match HEAP.space.place(at.addr()) {
         // An aligned object begins inside of its cell.
         Some(place) if place.base == at.addr() || crate::roots::is_valid_displacement(at.addr() - place.base) => place,

@@ -24,9 +24,10 @@ use larder_threads::defer;
 use larder_trace::{Interior, Marked, Objects};
 use larder_units::{BLOCK, Bytes};
 
+use crate::epochs::Epochs;
 use crate::heap::HEAP;
 use crate::view::View;
-use crate::{concurrent, cycle, object};
+use crate::{concurrent, object};
 
 /// Bytes of a card. A card is inside one block.
 pub(crate) const CARD: usize = 256;
@@ -183,11 +184,11 @@ pub fn vanishes(low: usize, high: usize) {
 
 /// Marks the object that an overwritten word refers to, and gives it to the marker thread to be scanned. In a deferral.
 fn hand_over(word: usize, nested: bool) {
-    let (old, new) = cycle::epochs();
-    if word == 0 || old == new {
+    let epochs = Epochs::now();
+    if word == 0 || !epochs.marking() {
         return;
     }
-    let view = View::new(old, new);
+    let view = View::new(epochs);
     if let Some(spot) = view.find(word, Interior::AsConfigured)
         && let Some(Marked { bytes, entry }) = view.mark(spot)
     {

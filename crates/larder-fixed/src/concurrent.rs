@@ -3,10 +3,10 @@
 //! | phase | who acts | what happens |
 //! |---|---|---|
 //! | `IDLE` | | as without concurrent cycles |
-//! | `ASKED` | the marker thread | looks through blocks for empty ones; makes the heap's pages clean; stops the world shortly: the epochs of the cycle begin, stacks and registers are looked at |
-//! | `MARKING` | the marker thread | static data; marks; asks for written pages and scans them, again and again while it pays |
+//! | `ASKED` | the marker thread | looks through blocks for empty ones; makes the heap's pages clean; stops the world shortly: the epochs of the cycle begin, short stacks of threads that ran are looked at |
+//! | `MARKING` | the marker thread | static data; the other stacks, one at a time ([`larder_threads::look`]); marks; asks for written pages and scans them, again and again while it pays |
 //! | `READY` | | nothing is left but what was written lately; a thread that allocates comes to finish. The marker thread cleans now and then |
-//! | `FINISHING` | a thread of the program, as in a stop cycle | stops the world: written pages, all roots, what was put aside; the rest as in a stop cycle |
+//! | `FINISHING` | a thread of the program, as in a stop cycle | stops the world: written pages, all roots (of long stacks what was written, see [`stacks`]), what was put aside; the rest as in a stop cycle |
 //! | `ABANDONED` | | in a child of fork: the next cycle takes the marks back |
 //!
 //! **Why nothing live is lost.** Watching begins before the first object is marked. Take an object that is reachable when the
@@ -39,17 +39,14 @@ use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use larder_blocks::block::State as BlockState;
-use larder_blocks::space::BLOCK_SHIFT;
 use larder_events::PhaseKind;
-use larder_policy::concurrent::{self as policy, CleanFacts, CrewFacts, StartFacts};
-use larder_sync::lock::Lock;
+use larder_policy::concurrent::{self as policy, CleanFacts, CrewFacts, StartFacts, WholeFacts};
 use larder_sync::parker::Event as Bell;
 use larder_sys::signal::Mask;
 use larder_sys::vector::Vector;
-use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
-use larder_sys::{clock, loader, say};
-use larder_threads::{REGISTRY, defer, stop};
+use larder_sys::watch::{Kind, Watch};
+use larder_sys::{clock, say};
+use larder_threads::{REGISTRY, stop};
 use larder_trace::crew::{Beside, CREW, GUESTS};
 use larder_trace::marker::Tally;
 use larder_trace::{Entry, Interior, Marker};
@@ -57,10 +54,25 @@ use larder_units::{Blocks, Bytes, Nanos, PAGE};
 
 use crate::ablation::Optimization;
 use crate::barrier::{self, Algorithm};
-use crate::heap::{HEAP, next_epoch};
+use crate::epochs::Epochs;
+use crate::heap::HEAP;
 use crate::timeline::Timeline;
 use crate::view::View;
-use crate::{ablation, cycle, dirty, finalization, hooks, kind, large, lock, refill, roots, settings};
+use crate::{
+    ablation, cycle, dirty, finalization, gate, generations, kind, large, lock, pacing, refill, roots, settings,
+};
+
+mod guests;
+mod looking;
+mod stacks;
+mod watching;
+
+pub(crate) use guests::hand_over;
+use guests::{HANDED_OVER_NESTED, HELP_FROM, LEFT, help, with_guests};
+use looking::{look_at_stacks, look_in_stop};
+use stacks::Stacks;
+pub(crate) use stacks::push_stacks;
+use watching::{end_watch, end_watch_of_stacks, fetch, watch_all};
 
 const IDLE: u32 = 0;
 const ASKED: u32 = 1;
@@ -93,10 +105,17 @@ static START_AFTER: AtomicUsize = AtomicUsize::new(usize::MAX);
 static BORN_UNMARKED: AtomicBool = AtomicBool::new(false);
 /// Longest pause that is wanted, in nanoseconds. Sync: a setting.
 static GOAL_NS: AtomicU64 = AtomicU64::new(1_000_000);
-/// Bytes allocated while the last concurrent cycle ran; the largest number before the first. Sync: a statistic.
-static MEANWHILE: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Bytes that were live when it began. Sync: a statistic.
-static LIVE_BEFORE: AtomicUsize = AtomicUsize::new(0);
+/// Bytes allocated while the last full concurrent cycle ran, and the last young one; the largest number before the first. Sync: statistics.
+static MEANWHILE: [AtomicUsize; 2] = [const { AtomicUsize::new(usize::MAX) }; 2];
+/// Bytes that each of them had to look at, about: what was live when it began, or what was handed out since the one before. Sync:
+/// statistics.
+static TO_MARK: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+/// How long the last full cycle marked, in nanoseconds, and the bytes of objects and roots that it looked at; 0 before the first. Of a
+/// concurrent one, its first part is added in the end. Sync: statistics.
+static MARKED_NS: AtomicU64 = AtomicU64::new(0);
+static MARKED_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// How long the marker thread marked before it cleaned for the first time, in nanoseconds. Sync: as `MARKED_NS`.
+static TRACED_NS: AtomicU64 = AtomicU64::new(0);
 /// Its marking was not left to end by itself. Sync: a statistic.
 static WAS_HURRIED: AtomicBool = AtomicBool::new(false);
 /// Cycles that ended in a stopped world because the program allocated faster than they marked. Sync: a statistic.
@@ -112,6 +131,9 @@ static NEXT_MARKERS: AtomicUsize = AtomicUsize::new(1);
 static LAST_MARKERS: AtomicUsize = AtomicUsize::new(1);
 /// Bytes that helpers marked beside the program, over all cycles. Sync: the marker thread adds; a statistic.
 static BY_HELPERS: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of stacks that final stops did not read, over all cycles. Sync: collectors add in a stopped world; a statistic.
+static UNWRITTEN_STACKS: AtomicU64 = AtomicU64::new(0);
 
 /// How long the marker thread waits for somebody to finish before it cleans once more.
 const CLEAN_AGAIN_NS: u64 = 10_000_000;
@@ -131,12 +153,19 @@ struct State {
     /// See [`Marker::put_aside`].
     aside: Vector<Entry>,
     tally: Tally,
+    /// It is a young one: see [`generations`].
+    young: bool,
     /// Most markers that this cycle has beside the program.
     markers: usize,
     figures: Figures,
     /// What the marker thread did.
     timeline: Timeline,
     since_at_start: usize,
+    /// The round of looks of this cycle, and whether stacks may be looked at before the final stop.
+    round: u32,
+    looks_at_stacks: bool,
+    /// Long ones, which are watched from their look to the final stop.
+    stacks: Stacks,
 }
 
 /// What is recorded about the part of a cycle that ran beside the program.
@@ -173,7 +202,8 @@ static STATE: Guarded = Guarded(UnsafeCell::new(State {
     way: WAYS[0],
     watched: 0,
     aside: Vector::new(),
-    tally: Tally { bytes: 0, objects: 0, stolen: 0 },
+    tally: Tally::NONE,
+    young: false,
     markers: 1,
     figures: Figures {
         start: Nanos(0),
@@ -189,6 +219,9 @@ static STATE: Guarded = Guarded(UnsafeCell::new(State {
     },
     timeline: Timeline::new(),
     since_at_start: 0,
+    round: 0,
+    looks_at_stacks: false,
+    stacks: Stacks::new(),
 }));
 
 fn phase() -> u32 {
@@ -237,7 +270,7 @@ pub fn turn_on(way: Option<Way>) -> Result<Way, Refused> {
     }
     WANTED.store(WAYS.iter().position(|w| *w == way).unwrap_or(0) as u32, Ordering::Relaxed);
     ON.store(true, Ordering::Relaxed);
-    cycle::renew_budget();
+    pacing::renew_budget();
     Ok(way)
 }
 
@@ -249,6 +282,7 @@ fn wanted() -> Way {
 /// Turns concurrent cycles off; one that is under way ends as it would have.
 pub fn turn_off() {
     ON.store(false, Ordering::Relaxed);
+    look_after_watch();
 }
 
 /// Why cycles cannot be concurrent.
@@ -273,6 +307,18 @@ pub fn is_under_way() -> bool {
     matches!(phase(), MARKING | READY | FINISHING)
 }
 
+/// Whether the watch can go on between cycles, so that they may be young.
+pub fn watches_between_cycles() -> bool {
+    is_on() && matches!(wanted(), Way::Watch(Kind::Uffd | Kind::Mprotect))
+}
+
+/// A setting has changed on which it depends whether the watch goes on between cycles: the marker thread looks.
+pub(crate) fn look_after_watch() {
+    if EXISTS.load(Ordering::Relaxed) {
+        BELL.bump_and_wake(1);
+    }
+}
+
 /// Cycles that marked beside the program, and how many of them were overtaken.
 pub fn completed() -> [u64; 2] {
     [COMPLETED.load(Ordering::Relaxed), OVERTAKEN.load(Ordering::Relaxed)]
@@ -283,24 +329,32 @@ pub fn set_born_unmarked(on: bool) {
     BORN_UNMARKED.store(on, Ordering::Relaxed);
 }
 
-/// Whether objects of a kind are born marked while a cycle marks.
+/// The mark byte of an object of a kind that is handed out now. The caller holds the lock of a class, or of the large objects, or defers
+/// stops: until then the epochs stay.
 #[inline]
-pub(crate) fn is_born_marked(kind: usize) -> bool {
+pub(crate) fn birth_mark(kind: usize) -> u8 {
+    let epochs = Epochs::now();
     // A snapshot has nobody else who looks at them.
-    let may = BORN_UNMARKED.load(Ordering::Relaxed) && wanted() != Way::Barrier(Algorithm::Snapshot);
-    !may || kind::uncollectable(kind)
+    let may_be_unmarked = BORN_UNMARKED.load(Ordering::Relaxed) && wanted() != Way::Barrier(Algorithm::Snapshot);
+    let is_marked = epochs.marking() && (!may_be_unmarked || kind::uncollectable(kind));
+    if is_marked { epochs.new } else { epochs.young }
 }
 
 /// Chooses how many markers mark beside the program, at most 16; 0 leaves it to the heap
 /// ([`larder_policy::concurrent::markers`]).
 pub fn set_markers(markers: usize) {
     CHOSEN_MARKERS.store(markers.min(16), Ordering::Relaxed);
-    cycle::renew_budget();
+    pacing::renew_budget();
 }
 
 /// Bytes that helpers of the marker thread have marked so far.
 pub fn marked_by_helpers() -> u64 {
     BY_HELPERS.load(Ordering::Relaxed)
+}
+
+/// Bytes of stacks that final stops did not read so far, since nobody had written to them.
+pub fn unwritten_stacks() -> u64 {
+    UNWRITTEN_STACKS.load(Ordering::Relaxed)
 }
 
 /// Chooses the longest pause that is wanted.
@@ -331,129 +385,6 @@ fn attend_slow(coming: usize) {
         _ => {}
     }
 }
-
-/// Who helps the marker thread, and what they bring back.
-struct Guests {
-    /// The marker thread marks, and takes what is brought back.
-    open: bool,
-    /// Who is inside, by number.
-    inside: [bool; GUESTS],
-    /// Entries that guests had not come to.
-    left: Vector<Entry>,
-    aside: Vector<Entry>,
-    tally: Tally,
-    overflowed: bool,
-    helps: u32,
-    /// Bytes that they marked.
-    helped: usize,
-}
-
-struct GuardedGuests(UnsafeCell<Guests>);
-// SAFETY: used under `HELPING` only.
-unsafe impl Sync for GuardedGuests {}
-
-/// Guards the guests. Nothing is locked under it; who holds it defers stops, or is a thread of the runtime.
-static HELPING: Lock = Lock::new();
-static GUESTS_STATE: GuardedGuests = GuardedGuests(UnsafeCell::new(Guests {
-    open: false,
-    inside: [false; GUESTS],
-    left: Vector::new(),
-    aside: Vector::new(),
-    tally: Tally { bytes: 0, objects: 0, stolen: 0 },
-    overflowed: false,
-    helps: 0,
-    helped: 0,
-}));
-/// The barrier marked an object that nobody will scan by itself. Sync: anyone sets; read in the final stop.
-static HANDED_OVER_NESTED: AtomicBool = AtomicBool::new(false);
-/// Happens when a guest has left. Sync: its own.
-static LEFT: Bell = Bell::new();
-/// Bytes allocated since the last cycle from which on threads that allocate help. Sync: a statistic that decides when.
-static HELP_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
-
-/// Takes an object over that the barrier has marked, in a cycle. By a thread that defers stops; `nested` where it did so before,
-/// and may have interrupted its own use of the guests' lock.
-pub(crate) fn hand_over(bytes: usize, entry: Option<Entry>, nested: bool) {
-    if nested {
-        // It is found by a walk over everything that is marked.
-        HANDED_OVER_NESTED.store(true, Ordering::Relaxed);
-        return;
-    }
-    with_guests(|guests| {
-        guests.tally.bytes += bytes;
-        guests.tally.objects += 1;
-        guests.overflowed |= entry.is_some_and(|entry| guests.left.push(entry).is_err());
-    });
-}
-
-fn with_guests<R>(f: impl FnOnce(&mut Guests) -> R) -> R {
-    let _guard = HELPING.lock();
-    // SAFETY: the lock is held.
-    f(unsafe { &mut *GUESTS_STATE.0.get() })
-}
-
-/// Marks a part of what the marker thread has to do, on a thread that allocates: as much as its allocation asks for. The world
-/// does not stop meanwhile; what is left is brought back.
-fn help(coming: usize) {
-    /// What a refill takes, roughly.
-    const REFILL: usize = 16 << 10;
-    let _deferral = defer::enter();
-    let Some(number) = with_guests(|guests| {
-        let free = guests.inside.iter().position(|inside| !inside).filter(|_| guests.open)?;
-        guests.inside[free] = true;
-        guests.helps += 1;
-        Some(free)
-    }) else {
-        return;
-    };
-    let from = HELP_FROM.load(Ordering::Relaxed);
-    let quota = policy::help(
-        Bytes(coming.max(REFILL)),
-        Bytes(LIVE_BEFORE.load(Ordering::Relaxed)),
-        Bytes(HEAP.budget.load(Ordering::Relaxed).saturating_sub(from)),
-    );
-    let (old, new) = cycle::epochs();
-    let mut aside = Vector::new();
-    // SAFETY: the number is this thread's until it leaves, and the marker thread was created after `prepare_beside`.
-    let own = unsafe { CREW.guest(number) };
-    let mut marker = Marker::new(View::new(old, new), own);
-    marker.put_aside(&mut aside, BORN_UNMARKED.load(Ordering::Relaxed));
-    while marker.tally.bytes < quota.0 && !HURRY.load(Ordering::Relaxed) {
-        if marker.is_idle() && !CREW.steal_beside(&mut marker) {
-            break;
-        }
-        let mut batches = BATCHES;
-        marker.drain_until(
-            |_| {},
-            || {
-                batches -= 1;
-                batches == 0
-            },
-        );
-    }
-    let tally = marker.tally;
-    let mut lost = marker.take_overflow();
-    // SAFETY: as above; the marker is not used any more.
-    let own = unsafe { CREW.guest(number) };
-    with_guests(|guests| {
-        while let Some(entry) = own.stack.pop() {
-            lost |= guests.left.push(entry).is_err();
-        }
-        while let Some(entry) = aside.pop() {
-            lost |= guests.aside.push(entry).is_err();
-        }
-        guests.overflowed |= lost;
-        guests.tally.bytes += tally.bytes;
-        guests.tally.objects += tally.objects;
-        guests.helped += tally.bytes;
-        guests.inside[number] = false;
-    });
-    aside.clear();
-    LEFT.bump_and_wake(1);
-}
-
-/// Batches of entries that a guest scans before it looks whether that was enough.
-const BATCHES: u32 = 64;
 
 /// Begins a concurrent cycle, if one can begin here and now.
 pub fn ask() {
@@ -582,7 +513,7 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) -> usize {
     if left.stack.take_overflow() {
         marker.note_overflow();
     }
-    let (_, new) = cycle::epochs();
+    let new = Epochs::now().new;
     let State { watch, way, watched, aside, figures, .. } = state;
     let (handed, lost) = with_guests(|guests| {
         while let Some(entry) = guests.left.pop() {
@@ -590,8 +521,7 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) -> usize {
         }
         (core::mem::take(&mut guests.tally), core::mem::take(&mut guests.overflowed))
     });
-    marker.tally.bytes += handed.bytes;
-    marker.tally.objects += handed.objects;
+    marker.tally += handed;
     if lost | HANDED_OVER_NESTED.swap(false, Ordering::Relaxed) {
         marker.note_overflow();
     }
@@ -621,7 +551,13 @@ pub(crate) fn found_live(waste: Bytes) -> Tally {
     let state = unsafe { &*STATE.0.get() };
     let made = HEAP.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start + waste.0);
     let born = if BORN_UNMARKED.load(Ordering::Relaxed) { 0 } else { made };
-    Tally { bytes: state.tally.bytes + born, ..state.tally }
+    let survivors = if state.young {
+        // As far as is known: what died of them, or of what was handed out since, was not looked for.
+        HEAP.live.load(Ordering::Relaxed).saturating_sub(HEAP.freed.load(Ordering::Relaxed))
+    } else {
+        0
+    };
+    Tally { bytes: state.tally.bytes + born + survivors, ..state.tally }
 }
 
 /// The cycle is over, completed or given up. World stopped; the caller has claimed it, and adds what the marker thread did to its own
@@ -630,7 +566,7 @@ pub(crate) fn finished(completed: bool, stop: Nanos, timeline: &mut Timeline) ->
     // SAFETY: the caller's claim.
     let state = unsafe { &mut *STATE.0.get() };
     let meanwhile = HEAP.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start);
-    MEANWHILE.store(meanwhile, Ordering::Relaxed);
+    MEANWHILE[usize::from(state.young)].store(meanwhile, Ordering::Relaxed);
     LAST_MARKERS.store(state.figures.markers as usize, Ordering::Relaxed);
     barrier::activate(None);
     WAS_HURRIED.store(state.figures.hurried, Ordering::Relaxed);
@@ -654,19 +590,38 @@ pub(crate) fn count_overtaken() {
     OVERTAKEN.fetch_add(1, Ordering::Relaxed);
 }
 
+/// A full cycle has marked for so long in its stop, the final one where it was concurrent, and looked at so many bytes altogether.
+pub(crate) fn has_marked(took: Nanos, bytes: Bytes, was_concurrent: bool) {
+    let before = if was_concurrent { TRACED_NS.load(Ordering::Relaxed) } else { 0 };
+    MARKED_NS.store(took.0 + before, Ordering::Relaxed);
+    MARKED_BYTES.store(bytes.0, Ordering::Relaxed);
+}
+
+/// Whether the next cycle need not be concurrent.
+fn is_short_in_one_stop() -> bool {
+    let bytes = MARKED_BYTES.load(Ordering::Relaxed);
+    policy::is_short_in_one_stop(WholeFacts {
+        last: (bytes > 0).then(|| (Nanos(MARKED_NS.load(Ordering::Relaxed)), Bytes(bytes))),
+        now: Bytes(HEAP.live.load(Ordering::Relaxed) + pacing::bytes_of_roots()),
+        goal: pause_goal(),
+    })
+}
+
 /// Decides when the next cycle begins. With the budget, by the collector or whoever changes a setting.
 pub(crate) fn plan(budget: Bytes) {
-    if !is_on() {
+    if !is_on() || is_short_in_one_stop() {
         return START_AFTER.store(usize::MAX, Ordering::Relaxed);
     }
-    let meanwhile = MEANWHILE.load(Ordering::Relaxed);
+    let young = generations::next_is_young();
+    let meanwhile = MEANWHILE[usize::from(young)].load(Ordering::Relaxed);
     let meanwhile = (meanwhile != usize::MAX).then_some(Bytes(meanwhile));
-    let live = [&LIVE_BEFORE, &HEAP.live].map(|live| Bytes(live.load(Ordering::Relaxed)));
+    let before = Bytes(TO_MARK[usize::from(young)].load(Ordering::Relaxed));
+    let live = [before, if young { budget } else { Bytes(HEAP.live.load(Ordering::Relaxed)) }];
     let last = LAST_MARKERS.load(Ordering::Relaxed).max(1);
     let asked = settings::MARKERS.load(Ordering::Relaxed);
     let markers = match CHOSEN_MARKERS.load(Ordering::Relaxed) {
         0 => policy::markers(CrewFacts {
-            usable_cpus: cycle::usable_cpus(),
+            usable_cpus: pacing::usable_cpus(),
             most: (asked > 0).then_some(asked),
             live: live[1],
             live_before: live[0],
@@ -698,7 +653,12 @@ extern "C" fn marker_main(_: *mut c_void) -> *mut c_void {
                 cleans = 0;
                 begin();
             }
-            IDLE => end_watch(),
+            IDLE => {
+                end_watch_of_stacks();
+                if !generations::is_on() {
+                    end_watch();
+                }
+            }
             _ => {}
         }
         if phase() == MARKING {
@@ -720,95 +680,18 @@ fn own_state<'a>() -> &'a mut State {
     unsafe { &mut *STATE.0.get() }
 }
 
-fn end_watch() {
-    let state = own_state();
-    if let Some(watch) = &mut state.watch
-        && state.watched != 0
-    {
-        watch.end(HEAP.space.base(), HEAP.space.base() + state.watched);
-        state.watched = 0;
-    }
-}
-
-/// Pages beside one that is being written which lie in free blocks: they will be written next (thesis 5.2.1). Called in a
-/// signal handler.
-fn neighbours(page: usize) -> (usize, usize) {
-    /// Most that are taken on each side: a free run may be long, and every page of it would be scanned.
-    const MOST: usize = 16;
-    let space = &HEAP.space;
-    let is_free = |at: usize| {
-        let offset = at.wrapping_sub(space.base());
-        offset < space.span() && {
-            // SAFETY: below the frontier.
-            let block = unsafe { space.block(offset >> BLOCK_SHIFT) };
-            matches!(block.state(), BlockState::Free | BlockState::Untouched | BlockState::Owned)
-        }
-    };
-    let (mut low, mut high) = (page, page + PAGE.0);
-    while high - page <= MOST * PAGE.0 && is_free(high) {
-        high += PAGE.0;
-    }
-    while page - low < MOST * PAGE.0 && is_free(low.wrapping_sub(1)) {
-        low -= PAGE.0;
-    }
-    (low, high)
-}
-
-/// Makes every page of the heap clean.
-fn watch_all() -> Result<(), WatchError> {
-    end_watch();
-    let state = own_state();
-    let (low, high) = (HEAP.space.base(), HEAP.space.base() + HEAP.space.span());
-    state.way = wanted();
-    let Way::Watch(kind) = state.way else {
-        state.watch = None;
-        barrier::forget();
-        return Ok(());
-    };
-    if state.watch.as_ref().is_none_or(|watch| watch.kind() != kind) {
-        state.watch = None;
-        set_neighbours(neighbours);
-        state.watch = Some(Watch::attach(kind, low, low + HEAP.space.reserved().to_bytes().0)?);
-    }
-    state.watched = high - low;
-    match &mut state.watch {
-        Some(watch) => watch.begin(low, high),
-        None => Ok(()),
-    }
-}
-
-/// Calls `f` for every run of pages written since it was asked for the last time. Returns how many pages they were.
-fn fetch(
-    watch: &mut Option<Watch>,
-    way: Way,
-    watched: &mut usize,
-    clean: bool,
-    mut f: impl FnMut(usize, usize),
-) -> Result<usize, WatchError> {
-    if let Way::Barrier(_) = way {
-        return Ok(barrier::fetch(clean, f).div_ceil(PAGE.0));
-    }
-    let (low, high) = (HEAP.space.base(), HEAP.space.base() + HEAP.space.span());
-    *watched = (high - low).max(*watched);
-    match watch {
-        Some(watch) => watch.fetch(low, high, clean, &mut f),
-        None => Ok(0),
-    }
-}
-
 /// From `ASKED` to `MARKING`, or back to `IDLE`.
 fn begin() {
     own_state().timeline.clear();
     let begun = clock::now();
+    // A fork waits meanwhile: its child must find no block on its way to the pool, and a watch that is whole.
+    let inside = gate::pass_gate();
     // What the last cycle found dead is found now: while this one marks, no block becomes free.
-    while phase() == ASKED && cycle::census(Blocks(usize::MAX / 2)) {}
+    while phase() == ASKED && pacing::census(Blocks(usize::MAX / 2)) {}
     let begun = own_state().timeline.add(PhaseKind::Census, begun, 0);
     // Outside of every lock, since creating threads takes the loader's.
     let wanted = NEXT_MARKERS.load(Ordering::Relaxed);
     own_state().markers = if wanted > 1 { cycle::prepared(|| CREW.prepare(wanted)).max(1) } else { 1 };
-    // A fork waits until the rest is over: its child must find no lock held by a thread that it does not have, and a watch
-    // that is whole.
-    let _inside = cycle::pass_gate();
     if cycle::is_disabled() {
         give_way();
         return;
@@ -822,7 +705,8 @@ fn begin() {
     let State { timeline, watched, .. } = own_state();
     timeline.add(PhaseKind::Watch, begun, *watched);
     HURRY.store(false, Ordering::Relaxed);
-    loader::with_objects_held(|| {
+    drop(inside);
+    gate::with_objects_inside(|| {
         let started = cycle::with_cycle_lock(|| {
             if phase() != ASKED {
                 // A stop cycle came first.
@@ -843,7 +727,11 @@ fn begin() {
                     });
                 });
             });
-            own_state().timeline.add(PhaseKind::StaticData, begun, 0);
+            let begun = own_state().timeline.add(PhaseKind::StaticData, begun, 0);
+            if let Way::Watch(_) = own_state().way {
+                let threads = look_at_stacks();
+                own_state().timeline.add(PhaseKind::Stacks, begun, threads);
+            }
         }
     });
 }
@@ -851,7 +739,7 @@ fn begin() {
 /// From `ASKED` to `IDLE`: there will be no cycle.
 fn give_way() {
     if change(ASKED, IDLE) {
-        cycle::renew_budget();
+        pacing::renew_budget();
     }
 }
 
@@ -860,23 +748,30 @@ fn start_in_stopped_world() {
     lock::acquire();
     let begun = clock::now();
     let registry = REGISTRY.lock_to_stop();
-    let threads = registry.stop_world().signalled as usize;
+    let threads = cycle::stop_between_no_vectors(&registry).signalled as usize;
     let stopped = own_state().timeline.add(PhaseKind::StopThreads, begun, threads);
     refill::lock_all();
     large::LOCK.lock_raw();
     let state = own_state();
-    if state.way == Way::Barrier(Algorithm::Snapshot) {
-        // What is not handed out yet must be born marked: nobody else looks at it.
-        // SAFETY: the world is stopped, and the locks are held.
-        unsafe { refill::retire_in_stopped_world() };
+    // SAFETY: the world is stopped, and the locks are held.
+    unsafe {
+        if state.way == Way::Barrier(Algorithm::Snapshot) {
+            // What is not handed out yet must be born marked: nobody else looks at it.
+            refill::retire_in_stopped_world();
+        } else {
+            // Buffers are clear, and what is handed out of them is seen by its writes. Shelves are not.
+            refill::retire_shelves_in_stopped_world();
+        }
     }
-    let old = HEAP.epoch();
-    let new = next_epoch(old);
-    cycle::begin_epochs(old, new);
+    // Whatever came since that was looked at: a cycle that is not young is right without it.
+    state.young &= generations::is_whole();
+    let now = Epochs::now();
+    cycle::begin_epochs(if state.young { now.of_young_cycle() } else { now.of_full_cycle() });
     state.tally = Tally::default();
     state.figures = Figures { start: begun, markers: 1, ..Figures::default() };
     state.since_at_start = HEAP.since.load(Ordering::Relaxed);
-    LIVE_BEFORE.store(HEAP.live.load(Ordering::Relaxed), Ordering::Relaxed);
+    let to_mark = if state.young { state.since_at_start } else { HEAP.live.load(Ordering::Relaxed) };
+    TO_MARK[usize::from(state.young)].store(to_mark, Ordering::Relaxed);
     let way = state.way;
     with_marker(|marker| {
         if let Way::Barrier(algorithm) = way {
@@ -889,17 +784,7 @@ fn start_in_stopped_world() {
                 });
             }
         }
-        // The last stop looks at the stacks in any case.
-        // SAFETY: the client set it to be called so.
-        if hooks::PLACES_STACKS.get().is_none_or(|places| unsafe { places() } == 0) {
-            cycle::for_each_stack(|low, high| {
-                // SAFETY: a stopped thread's stack.
-                unsafe { marker.scan_now(low, high, Interior::Always) };
-            });
-        }
-        cycle::for_each_thread(|t| t.roots().into_iter().for_each(|word| marker.word(word, Interior::Always)));
-        // SAFETY: the loader's list and the registry's lock are held, and the threads stand still.
-        roots::for_each_thread_local(|low, high| unsafe { marker.scan_now(low, high, Interior::AsConfigured) });
+        look_in_stop(marker);
         // SAFETY: the world is stopped and the locks of the classes and of the large objects are held.
         unsafe { cycle::push_uncollectable(marker) };
         finalization::push_roots(|word| marker.word(word, Interior::Always));
@@ -917,19 +802,17 @@ fn start_in_stopped_world() {
     let State { figures, timeline, .. } = own_state();
     figures.start_pause = timeline.add(PhaseKind::StartStop, begun, threads).since(begun);
     cycle::count_pause(own_state().figures.start_pause);
-    stop::wake_resumed(cycle::usable_cpus());
+    stop::wake_resumed(pacing::usable_cpus());
 }
 
 /// Runs `f` with a marker that goes on where the last one was. Its queue is empty afterwards.
 fn with_marker_of<R>(aside: &mut Vector<Entry>, tally: &mut Tally, f: impl FnOnce(&mut Marker<'_, View>) -> R) -> R {
-    let (old, new) = cycle::epochs();
     // SAFETY: the marker thread, one at a time; the thread was created after `prepare_beside`.
-    let mut marker = Marker::new(View::new(old, new), unsafe { CREW.beside() });
+    let mut marker = Marker::new(View::new(Epochs::now()), unsafe { CREW.beside() });
     marker.put_aside(aside, BORN_UNMARKED.load(Ordering::Relaxed));
     let result = f(&mut marker);
     marker.flush();
-    tally.bytes += marker.tally.bytes;
-    tally.objects += marker.tally.objects;
+    *tally += marker.tally;
     result
 }
 
@@ -967,8 +850,7 @@ fn drain(work: Bytes) -> bool {
         loop {
             if markers > 1 {
                 let (others, overflowed) = CREW.mark_beside(markers, marker, &beside);
-                marker.tally.bytes += others.bytes;
-                marker.tally.objects += others.objects;
+                marker.tally += others;
                 BY_HELPERS.fetch_add(others.bytes as u64, Ordering::Relaxed);
                 if overflowed {
                     marker.note_overflow();
@@ -1002,8 +884,7 @@ fn drain(work: Bytes) -> bool {
         while let Some(entry) = guests.aside.pop() {
             guests.overflowed |= aside.push(entry).is_err();
         }
-        tally.bytes += core::mem::take(&mut guests.tally.bytes);
-        tally.objects += core::mem::take(&mut guests.tally.objects);
+        *tally += core::mem::take(&mut guests.tally);
         figures.helps += core::mem::take(&mut guests.helps);
         figures.bytes_helped += core::mem::take(&mut guests.helped);
         if core::mem::take(&mut guests.overflowed) {
@@ -1028,9 +909,10 @@ fn bring(aside: &mut Vector<Entry>) {
 fn mark() {
     let begun = clock::now();
     let mut found_before = None;
-    let mut again = drain(Bytes(LIVE_BEFORE.load(Ordering::Relaxed)));
-    let State { timeline, tally, .. } = own_state();
-    timeline.add(PhaseKind::Trace, begun, tally.bytes);
+    let State { timeline, tally, young, .. } = own_state();
+    let mut again = drain(Bytes(TO_MARK[usize::from(*young)].load(Ordering::Relaxed)));
+    let traced = timeline.add(PhaseKind::Trace, begun, tally.bytes);
+    TRACED_NS.store(traced.since(begun).0, Ordering::Relaxed);
     let mut rounds = 0;
     while again {
         let begun = clock::now();
@@ -1051,7 +933,7 @@ fn clean() -> Option<usize> {
     if left_out || watch.as_ref().is_some_and(|watch| !watch.cleans_while_running()) || HURRY.load(Ordering::Relaxed) {
         return None;
     }
-    let (_, new) = cycle::epochs();
+    let new = Epochs::now().new;
     let begun = clock::now();
     let found = with_marker_of(aside, tally, |marker| {
         let found = fetch(watch, *way, watched, true, |low, high| dirty::push(marker, new, low, high));
@@ -1090,6 +972,7 @@ fn ready() {
 /// The calling thread is the only one of the process.
 pub(crate) unsafe fn after_fork_in_child() {
     EXISTS.store(false, Ordering::Relaxed);
+    generations::after_fork_in_child();
     let state = own_state();
     if let Way::Watch(kind) = state.way
         && state.watched != 0
@@ -1101,16 +984,12 @@ pub(crate) unsafe fn after_fork_in_child() {
     unsafe {
         core::ptr::write(&raw mut state.watch, None);
         core::ptr::write(&raw mut state.aside, Vector::new());
+        core::ptr::write(&raw mut state.stacks, Stacks::new());
         state.watched = 0;
         BELL.reset_after_fork();
         MARKED.reset_after_fork();
-        LEFT.reset_after_fork();
-        HELPING.reset_after_fork();
-        let guests = &mut *GUESTS_STATE.0.get();
-        (guests.open, guests.inside) = (false, [false; GUESTS]);
+        guests::reset_after_fork();
         barrier::activate(None);
-        core::ptr::write(&raw mut guests.left, Vector::new());
-        core::ptr::write(&raw mut guests.aside, Vector::new());
     }
     enter(if matches!(phase(), IDLE | ASKED) { IDLE } else { ABANDONED });
 }

@@ -17,18 +17,16 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use larder_blocks::block::State;
 use larder_events::{Cause, CycleRecord, PhaseKind};
-use larder_policy::crew::{CrewFacts, markers as markers_for};
-use larder_policy::group::{GroupFacts, bounded};
-use larder_policy::pacing::{self, Adjustments, HeapFacts};
-use larder_sync::gate::{Gate, Inside};
 use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
-use larder_sys::signal::Mask;
-use larder_sys::{clock, cpus, loader, specific, thread, tls};
+use larder_sys::memory::KeepErrno;
+use larder_sys::{clock, specific, thread, tls};
+use larder_threads::registry::RegistryGuard;
+use larder_threads::stop::Stopped;
 use larder_threads::{REGISTRY, Thread, ThreadState, blocking, defer, stop};
 use larder_trace::crew::CREW;
 use larder_trace::marker::Tally;
@@ -36,13 +34,16 @@ use larder_trace::{Interior, Marker, Objects};
 use larder_units::{Blocks, Bytes, Nanos};
 
 use crate::ablation::Optimization;
-use crate::heap::{HEAP, next_epoch};
+use crate::epochs::{Cycle, Epochs};
+use crate::heap::HEAP;
 use crate::hooks::{self, Event};
-use crate::inject::{Point, point};
 use crate::settings;
 use crate::timeline::Timeline;
 use crate::view::View;
-use crate::{ablation, concurrent, disclaim, events, finalization, group, kind, large, lock, refill, roots, sharing};
+use crate::{
+    ablation, concurrent, disclaim, events, finalization, gate, generations, group, kind, large, lock, pacing, refill,
+    roots, sharing,
+};
 use concurrent::Found;
 
 /// One cycle at a time. Rank: after the loader, before the allocation lock.
@@ -51,27 +52,18 @@ static CYCLE: Lock = Lock::new();
 static PREPARE: Lock = Lock::new();
 /// Rings when allocation can go on: after the resume, and when `CYCLE` is given back.
 static AGAIN: Bell = Bell::new();
-/// The epochs `old << 8 | new` of the marking under way; equal between cycles.
-///
-/// Sync: collector writes in a stopped world; read by marker threads (ordered by the round's start) and by anyone who
-/// asks whether an object is allocated.
-static EPOCHS: AtomicU16 = AtomicU16::new(1 << 8 | 1);
 /// The collecting thread's marker while the client's push-other-roots procedure runs.
 ///
 /// Sync: collector writes and reads.
 pub(crate) static PUSHING: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// Cycles so far. Sync: collector adds; a statistic to others.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
-/// Where the census goes on; blocks before it were looked at since the last cycle. Sync: a ticket.
-static CENSUS: AtomicUsize = AtomicUsize::new(0);
 /// Marked by client mark procedures themselves. Sync: markers add; collector reads after the round.
 static PROC_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// A client mark procedure had no room. Sync: markers set; collector reads after the round.
 pub(crate) static PROC_OVERFLOW: AtomicBool = AtomicBool::new(false);
 /// Allocations in slow paths, counted for the stress mode. Sync: a ticket.
 static STRESS: AtomicU64 = AtomicU64::new(0);
-/// Bytes of roots that the last cycle scanned. Sync: collector writes; a statistic.
-static ROOTS: AtomicUsize = AtomicUsize::new(0);
 /// Time that all pauses took. Sync: collector adds; a statistic.
 static PAUSED_NS: AtomicU64 = AtomicU64::new(0);
 
@@ -102,28 +94,14 @@ pub fn inspect_with(f: Option<Inspector>) {
 /// Asks whether to give a cycle up: libgc's `GC_stop_func`.
 pub type StopFn = unsafe extern "C" fn() -> c_int;
 
-/// The epochs `(old, new)` of the marking under way; equal between cycles.
-pub(crate) fn epochs() -> (u8, u8) {
-    let both = EPOCHS.load(Ordering::Relaxed);
-    ((both >> 8) as u8, both as u8)
-}
-
-fn set_epochs(old: u8, new: u8) {
-    EPOCHS.store(u16::from(old) << 8 | u16::from(new), Ordering::Relaxed);
-    // ORDER cycle.epochs: Release, with the fence in `object::is_allocated`, for the marks that this thread writes after
-    // it; a helper passes the fence of the crew's gate.
-    fence(Ordering::Release);
-}
-
 /// Whether a cycle marks beside the program. Under the lock of a class, or of the large objects, the answer stays right.
 pub(crate) fn is_marking_beside() -> bool {
-    let (old, new) = epochs();
-    old != new
+    Epochs::now().marking()
 }
 
-/// Begins the marking from epoch `old` to `new`. World stopped.
-pub(crate) fn begin_epochs(old: u8, new: u8) {
-    set_epochs(old, new);
+/// Begins to mark with these epochs. World stopped.
+pub(crate) fn begin_epochs(epochs: Epochs) {
+    epochs.begin();
     PROC_BYTES.store(0, Ordering::Relaxed);
     PROC_OVERFLOW.store(false, Ordering::Relaxed);
 }
@@ -136,90 +114,6 @@ pub(crate) fn count_marked(bytes: usize) {
 pub(crate) fn for_each_thread(f: impl FnMut(&'static Thread)) {
     // SAFETY: the collector holds the registry's lock during a stop.
     unsafe { REGISTRY.for_each_while_locked(f) }
-}
-
-/// The budget after a cycle that found `live` bytes.
-pub(crate) fn budget(live: Bytes) -> Bytes {
-    let wanted = pacing::budget(HeapFacts {
-        live,
-        roots: Bytes(ROOTS.load(Ordering::Relaxed)),
-        threads: REGISTRY.count() as usize,
-        free_space_divisor: settings::FREE_SPACE_DIVISOR.load(Ordering::Relaxed),
-        initial: Bytes(settings::INITIAL_HEAP.load(Ordering::Relaxed)),
-        max: settings::max_heap(),
-    });
-    pacing::adjusted(
-        wanted,
-        Adjustments {
-            unused: HEAP.size().saturating_sub(live),
-            dont_expand: settings::DONT_EXPAND.load(Ordering::Relaxed),
-            use_entire_heap: settings::ENTIRE_HEAP.load(Ordering::Relaxed),
-            least: Bytes(settings::LEAST_STEP.load(Ordering::Relaxed)),
-        },
-    )
-}
-
-/// Computes the budget anew, after a setting has changed.
-pub(crate) fn renew_budget() {
-    if crate::is_initialised() {
-        set_budget(budget(Bytes(HEAP.live.load(Ordering::Relaxed))));
-    }
-}
-
-/// Sets when the next cycle is due; never, where only calls collect.
-pub(crate) fn set_budget(budget: Bytes) {
-    let never = settings::NO_AUTOMATIC.load(Ordering::Relaxed);
-    let budget = if never { Bytes(usize::MAX) } else { budget };
-    HEAP.budget.store(budget.0, Ordering::Relaxed);
-    concurrent::plan(budget);
-}
-
-/// Finalizers that were registered since the last cycle. Sync: the allocation lock.
-static NEW_FINALIZERS: AtomicUsize = AtomicUsize::new(0);
-
-/// A finalizer was registered: objects with finalizers may hold more than their bytes, so a program that makes many of
-/// them is collected before its heap grows. The caller holds the allocation lock.
-pub(crate) fn finalizer_registered() {
-    let new = NEW_FINALIZERS.fetch_add(1, Ordering::Relaxed) + 1;
-    let each = settings::BYTES_PER_FINALIZER.load(Ordering::Relaxed);
-    let since = HEAP.since.load(Ordering::Relaxed);
-    let never = settings::NO_AUTOMATIC.load(Ordering::Relaxed);
-    // Nearly used up: a quarter may lie in blocks of other classes.
-    let nearly_full = || HEAP.live.load(Ordering::Relaxed) + since >= HEAP.size().0 / 4 * 3;
-    if each > 0 && !never && new.saturating_mul(each) > since && nearly_full() {
-        HEAP.budget.fetch_min(since.max(LEAST_FOR_FINALIZERS), Ordering::Relaxed);
-    }
-}
-
-/// However many finalizers there are, so many bytes are allocated between cycles: less would be no progress.
-const LEAST_FOR_FINALIZERS: usize = 256 * 1024;
-
-fn crew_facts() -> CrewFacts {
-    let asked = settings::MARKERS.load(Ordering::Relaxed);
-    CrewFacts {
-        usable_cpus: usable_cpus(),
-        asked: (asked > 0).then_some(asked),
-        traced: Bytes(HEAP.live.load(Ordering::Relaxed) + ROOTS.load(Ordering::Relaxed)),
-    }
-}
-
-/// Markers for the next cycle.
-fn markers_now() -> usize {
-    let adaptive = !ablation::get().leaves_out(Optimization::Markers);
-    if adaptive { markers_for(crew_facts()) } else { markers() }
-}
-
-/// CPUs, looked up now and then: a quota may change while the program runs.
-pub(crate) fn usable_cpus() -> usize {
-    static KNOWN: AtomicUsize = AtomicUsize::new(0);
-    const EVERY: u64 = 64;
-    let known = KNOWN.load(Ordering::Relaxed);
-    if known > 0 && !NUMBER.load(Ordering::Relaxed).is_multiple_of(EVERY) {
-        return known;
-    }
-    let now = cpus::usable();
-    KNOWN.store(now, Ordering::Relaxed);
-    now
 }
 
 /// Collects if that is due, or waits until somebody else has. False when neither was possible.
@@ -249,17 +143,10 @@ fn wait_for_cycle() -> bool {
 pub(crate) fn wait_blocked(wait: blocking::Callback, seen: u32) {
     // A client's handler that ran in here would allocate as a blocked thread, which the collector takes for stopped.
     // The stop signal stays open: the region's end answers it.
-    let mask = all_but_stop().set();
+    let mask = gate::mask();
     // SAFETY: the caller's promise.
     unsafe { blocking::blocking(wait, core::ptr::without_provenance_mut(seen as usize)) };
     mask.set();
-}
-
-/// Every signal but the stop signal and those of faults.
-fn all_but_stop() -> Mask {
-    let mut mask = Mask::all_but_faults();
-    mask.remove(stop::signal());
-    mask
 }
 
 /// In the stress mode, collects at every n-th refill.
@@ -309,39 +196,6 @@ pub fn is_disabled() -> bool {
     settings::DISABLED.load(Ordering::Relaxed) > 0
 }
 
-/// Lets the heap grow by so much before the next cycle. False when it may not become so large.
-pub fn expand(bytes: usize) -> bool {
-    let goal = HEAP.size().0.saturating_add(bytes);
-    let max = settings::max_heap();
-    if (max.0 != 0 && goal > max.0) || goal > HEAP.space.reserved().to_bytes().0 {
-        return false;
-    }
-    settings::INITIAL_HEAP.fetch_max(goal, Ordering::Relaxed);
-    renew_budget();
-    true
-}
-
-/// Bounds the heap; 0 takes the bound away.
-pub fn set_max_heap(bytes: usize) {
-    settings::MAX_HEAP.store(bytes, Ordering::Relaxed);
-    renew_budget();
-}
-
-/// See [`larder_policy::pacing::HeapFacts::free_space_divisor`].
-pub fn set_free_space_divisor(divisor: usize) {
-    settings::FREE_SPACE_DIVISOR.store(divisor.max(1), Ordering::Relaxed);
-}
-
-/// Asks for a number of markers; 0 lets the CPUs decide.
-pub fn set_markers(markers: usize) {
-    settings::MARKERS.store(markers, Ordering::Relaxed);
-}
-
-/// The most markers that a cycle will have.
-pub fn markers() -> usize {
-    larder_policy::crew::most_markers(crew_facts())
-}
-
 /// Cycles so far.
 pub fn number() -> u64 {
     NUMBER.load(Ordering::Relaxed)
@@ -361,21 +215,42 @@ struct Request {
 /// Runs one cycle on the calling thread. False when it may not: disabled, an unregistered thread, a slow path, a child of
 /// vfork, or given up.
 fn run(request: Request) -> bool {
+    let mut asked = Asked { request, done: false };
+    thread::with_spilled_registers(run_below, (&raw mut asked).cast());
+    asked.done
+}
+
+struct Asked {
+    request: Request,
+    done: bool,
+}
+
+/// What is live of this thread's stack lies at `sp` and above. The frames below are the runtime's, some 2 KiB deep when the world
+/// stops, and hold in the words that they have not written what frames before them left there: finalizers' objects, and a client's.
+extern "C" fn run_below(sp: *mut u8, asked: *mut u8) {
+    // SAFETY: `run` passes its own local.
+    let asked = unsafe { &mut *asked.cast::<Asked>() };
+    asked.done = run_at(sp.addr(), &asked.request);
+}
+
+/// As [`run`], on a thread whose stack counts from `sp` up.
+fn run_at(sp: usize, request: &Request) -> bool {
     if !may_collect() {
         return false;
     }
+    let _errno = KeepErrno::new();
     hooks::call(&hooks::BEFORE_CYCLE);
     if is_disabled() {
         return false;
     }
     let mut done = false;
     loop {
-        // A cycle that marks beside the program ends first. Who wants to know what is dead now wants one more: that one keeps
-        // what was alive when it began.
+        // A cycle that marks beside the program ends first. Who wants to know what is dead now, or needs its memory, wants one more: that
+        // one keeps what was alive when it began, and a young one what an earlier one kept.
         concurrent::hurry();
-        match run_once(&request) {
+        match run_once(sp, request) {
             Ran::NotYet => {}
-            Ran::Finished if request.cause == Cause::Explicit => done = true,
+            Ran::Finished if matches!(request.cause, Cause::Explicit | Cause::MaxHeap) => done = true,
             Ran::Finished | Ran::Whole => return true,
             Ran::Not => return done,
         }
@@ -391,7 +266,7 @@ pub(crate) fn may_collect() -> bool {
 pub(crate) fn prepared<R>(f: impl FnOnce() -> R) -> R {
     // A client's handler that allocates must not come back here for the lock. The stop signal stays open: creating a
     // thread takes malloc's lock, which a thread that is stopped may hold. The new thread inherits the mask.
-    let mask = all_but_stop().set();
+    let mask = gate::mask();
     let guard = PREPARE.lock();
     let result = f();
     drop(guard);
@@ -399,12 +274,7 @@ pub(crate) fn prepared<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Passes the gate that a fork closes.
-pub(crate) fn pass_gate() -> Inside<'static> {
-    GATE.enter()
-}
-
-/// Runs `f` with the cycle lock, on the marker thread, whose signals are masked.
+/// Runs `f` with the cycle lock, on a thread whose signals are masked.
 pub(crate) fn with_cycle_lock<R>(f: impl FnOnce() -> R) -> R {
     CYCLE.lock_raw();
     let result = f();
@@ -426,85 +296,41 @@ enum Ran {
     Whole,
 }
 
-fn run_once(request: &Request) -> Ran {
+fn run_once(sp: usize, request: &Request) -> Ran {
     // A client's handler that came while the C library takes the loader's lock, or gives it back, or while a fork waits for
     // this thread to pass the gate, and collected, would wait for its own thread. The stop signal stays open: another
     // collector may hold the lock.
-    let outside = all_but_stop().set();
-    let entry = GATE.enter();
+    let outside = gate::mask();
     // Creating a thread takes the loader's locks in another order than a walk over its list, so helpers come first.
-    let markers = prepared(|| CREW.prepare(markers_now()));
+    let markers = prepared(|| CREW.prepare(pacing::markers_now()));
     if markers == 0 {
         larder_sys::die!("cannot map a mark stack: out of memory");
     }
-    let ran = loader::with_objects_held(|| {
-        // Nobody else can stop the world now, so nobody waits for this thread to answer; and a client's handler on it
-        // must not allocate while it holds every lock of the heap.
-        let mask = Mask::all_but_faults().set();
-        CYCLE.lock_raw();
-        let mut stage = Stage { request, markers, found: Found::Nothing, done: false };
-        // A second collector that waited for the first finds that nothing is due any more.
-        if request.cause != Cause::Budget || HEAP.cycle_due() || concurrent::is_ready() {
-            stage.found = concurrent::claim();
-            if stage.found != Found::Marking {
-                thread::with_spilled_registers(collect_from, (&raw mut stage).cast());
+    let mut stage = Stage { request, markers, found: Found::Nothing, done: false };
+    gate::with_objects_inside(|| {
+        with_cycle_lock(|| {
+            // A second collector that waited for the first finds that nothing is due any more.
+            if request.cause != Cause::Budget || HEAP.cycle_due() || concurrent::is_ready() {
+                stage.found = concurrent::claim();
+                if stage.found != Found::Marking {
+                    let own = REGISTRY.current().expect("`run_at` checked that the thread is registered");
+                    own.standing_at(sp, || collect_standing(&mut stage));
+                }
             }
-        }
-        // SAFETY: taken above.
-        unsafe { CYCLE.unlock_raw() };
-        AGAIN.bump_and_wake(1);
-        mask.set();
-        match stage.found {
-            Found::Marking => Ran::NotYet,
-            _ if !stage.done => Ran::Not,
-            Found::Claimed => Ran::Finished,
-            Found::Nothing | Found::Abandoned => Ran::Whole,
-        }
+        });
     });
-    drop(entry);
+    let ran = match stage.found {
+        Found::Marking => Ran::NotYet,
+        _ if !stage.done => Ran::Not,
+        Found::Claimed => Ran::Finished,
+        Found::Nothing | Found::Abandoned => Ran::Whole,
+    };
     outside.set();
     if matches!(ran, Ran::Finished | Ran::Whole) {
         hooks::call(&hooks::AFTER_CYCLE);
         finalization::after_cycle();
     }
     ran
-}
-
-/// Threads on their way into or in a cycle are inside; a fork closes the gate.
-///
-/// A child must not inherit the loader's list held by a thread that it does not have; so a fork lets every collector
-/// out first, and new ones wait outside.
-///
-/// Sync: its own.
-static GATE: Gate = Gate::new_open();
-
-/// The mask of a thread that closes the gate, from before it does until it defers or has opened it again: a client's handler
-/// that collected meanwhile would wait before the gate that its own thread closed. The stop signal is open, whatever the
-/// program blocks around a fork: a collector inside may wait for this thread's answer.
-pub(crate) fn mask_at_gate() -> Mask {
-    all_but_stop().set()
-}
-
-/// Waits until no cycle is under way, and keeps new ones out. The caller has [`mask_at_gate`].
-pub(crate) fn keep_collectors_out() {
-    GATE.close();
-    point(Point::GateClosed);
-}
-
-/// Undoes [`keep_collectors_out`]. The caller has [`mask_at_gate`].
-pub(crate) fn let_collectors_in() {
-    point(Point::GateOpens);
-    GATE.open();
-}
-
-/// Runs `f` while no cycle is under way.
-pub(crate) fn without_collectors<R>(f: impl FnOnce() -> R) -> R {
-    let mask = mask_at_gate();
-    keep_collectors_out();
-    let result = f();
-    let_collectors_in();
-    mask.set();
-    result
 }
 
 struct Stage<'a> {
@@ -514,16 +340,8 @@ struct Stage<'a> {
     done: bool,
 }
 
-/// The cycle, with this thread's registers spilled at `sp`.
-extern "C" fn collect_from(sp: *mut u8, stage: *mut u8) {
-    // SAFETY: `run` passes its own local.
-    let stage = unsafe { &mut *stage.cast::<Stage<'_>>() };
-    let own = REGISTRY.current().expect("`run` checked that the thread is registered");
-    own.standing_at(sp.addr(), || collect_standing(own, stage));
-}
-
 /// The cycle proper, with what is live of this thread's stacks published.
-fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
+fn collect_standing(stage: &mut Stage<'_>) {
     lock::acquire();
     hooks::event(Event::Start);
     hooks::call(&hooks::START);
@@ -540,17 +358,7 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
     let begun = clock::now();
     record.start = begun;
     let registry = REGISTRY.lock_to_stop();
-    let mut stopped = registry.stop_world();
-    for _ in 0..MOST_REPEATS {
-        if !roots::is_a_thread_between_vectors() {
-            break;
-        }
-        // A handful of instructions, once in a great many stops: let everybody run, and stop them again.
-        registry.resume_world();
-        stop::wake_resumed(usable_cpus());
-        thread::sleep(Nanos(100_000));
-        stopped = registry.stop_world();
-    }
+    let stopped = stop_between_no_vectors(&registry);
     (record.threads, record.threads_blocked) = (stopped.signalled, stopped.blocked + stopped.parked);
     record.time_to_stop = Nanos(stopped.time_ns);
     timeline.add(PhaseKind::StopThreads, begun, stopped.signalled as usize);
@@ -561,31 +369,34 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
     large::LOCK.lock_raw();
     record.allocated = Bytes(HEAP.since.load(Ordering::Relaxed));
     // SAFETY: the world is stopped, and the locks are held.
-    let completed = unsafe { mark(own, markers, stage, &mut record, timeline) };
+    let completed = unsafe { mark(markers, stage, &mut record, timeline) };
     // SAFETY: taken above.
     unsafe {
         large::LOCK.unlock_raw();
         refill::unlock_all();
     }
     if completed {
+        if record.young == 0 {
+            concurrent::has_marked(record.mark, Bytes(record.live.0 + record.roots.0), stage.found == Found::Claimed);
+        }
         NUMBER.store(number, Ordering::Relaxed);
-        HEAP.live.store(record.live.0, Ordering::Relaxed);
+        pacing::found_live(record.live);
         HEAP.total.fetch_add(record.allocated.0 as u64, Ordering::Relaxed);
         HEAP.since.fetch_sub(record.allocated.0, Ordering::Relaxed);
         HEAP.freed.store(0, Ordering::Relaxed);
         tls::with(|t| t.freed.set(0));
-        CENSUS.store(0, Ordering::Relaxed);
+        pacing::begin_census();
         sharing::begin_sweep();
         if ablation::get().leaves_out(Optimization::LazySweep) {
             // As collectors do that build the list of empty blocks in the pause (thesis 3.3).
             let _deferral = defer::enter();
-            while census(Blocks(usize::MAX / 2)) {}
+            while pacing::census(Blocks(usize::MAX / 2)) {}
         }
     }
-    let next = budget(Bytes(HEAP.live.load(Ordering::Relaxed)));
+    let next = pacing::budget(Bytes(HEAP.live.load(Ordering::Relaxed)));
     // A cycle that was given up is not due again at once.
     let since = if completed { 0 } else { HEAP.since.load(Ordering::Relaxed) };
-    set_budget(Bytes(next.0.max(since.saturating_add(next.0 / 4))));
+    pacing::set_budget(Bytes(next.0.max(since.saturating_add(next.0 / 4))));
 
     hooks::event(Event::PreStartWorld);
     tell_of_threads(Event::ThreadUnsuspended);
@@ -593,14 +404,14 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
     // Everything that a resumed thread could want is given back before it is woken: this thread may lose its CPU to it.
     drop(registry);
     if finalization::is_awaited() {
-        stop::wake_resumed(usable_cpus());
+        stop::wake_resumed(pacing::usable_cpus());
         finalization::tell_awaiting(record.finalizable as usize);
     }
     // SAFETY: taken above.
     unsafe { lock::release() };
     let resumed = timeline.add(PhaseKind::Stop, begun, stopped.signalled as usize);
     record.pause = resumed.since(begun);
-    stop::wake_resumed(usable_cpus());
+    stop::wake_resumed(pacing::usable_cpus());
     AGAIN.bump_and_wake(1);
     hooks::event(Event::PostStartWorld);
     count_pause(record.pause);
@@ -608,7 +419,7 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
 
     if completed {
         hooks::event(Event::ReclaimStart);
-        NEW_FINALIZERS.store(0, Ordering::Relaxed);
+        pacing::no_finalizer_is_new();
         if disclaim::is_used() {
             disclaim::ask();
         }
@@ -617,11 +428,11 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
         sharing::after_cycle();
         let group = group::facts_after_cycle(record.live, next);
         let swept = timeline.add(PhaseKind::Sweep, resumed, 0);
-        record.returned = return_memory(stage.request.unmap || group.is_some_and(|facts| facts.is_near()));
+        record.returned = pacing::return_memory(stage.request.unmap || group.is_some_and(|facts| facts.is_near()));
         timeline.add(PhaseKind::Return, swept, record.returned.0);
         // What went back is the group's, so what is left is asked for anew.
         let group = if record.returned.0 > 0 { group.and_then(|_| group::facts(record.live)) } else { group };
-        bound_by_group(group, next);
+        pacing::bound_by_group(group, next);
         hooks::event(Event::ReclaimEnd);
     }
     record.heap = HEAP.size();
@@ -631,39 +442,51 @@ fn collect_standing(own: &'static Thread, stage: &mut Stage<'_>) {
     stage.done = completed;
 }
 
+/// Stops the world where every thread's roots can be found.
+pub(crate) fn stop_between_no_vectors(registry: &RegistryGuard<'_>) -> Stopped {
+    let mut stopped = registry.stop_world();
+    for _ in 0..MOST_REPEATS {
+        if !roots::is_a_thread_between_vectors() {
+            break;
+        }
+        // A handful of instructions, once in a great many stops: let everybody run, and stop them again.
+        registry.resume_world();
+        stop::wake_resumed(pacing::usable_cpus());
+        thread::sleep(Nanos(100_000));
+        stopped = registry.stop_world();
+    }
+    stopped
+}
+
 /// Marks everything reachable. False when the cycle was given up; then everything that was allocated still is.
 ///
 /// # Safety
 /// The world is stopped; the caller holds the locks of all classes and of the large objects.
-unsafe fn mark(
-    own: &'static Thread,
-    markers: usize,
-    stage: &Stage<'_>,
-    record: &mut CycleRecord,
-    timeline: &mut Timeline,
-) -> bool {
+unsafe fn mark(markers: usize, stage: &Stage<'_>, record: &mut CycleRecord, timeline: &mut Timeline) -> bool {
     let (request, finishes) = (stage.request, stage.found == Found::Claimed);
     let begun = clock::now();
     // SAFETY: the caller's promise.
     record.buffer_waste = Bytes(unsafe { refill::retire_in_stopped_world() });
     let mut now = timeline.add(PhaseKind::Retire, begun, record.buffer_waste.0);
     if stage.found == Found::Abandoned {
-        let (old, new) = epochs();
-        give_up(old, new);
+        give_up(Epochs::now());
+        generations::given_up();
         concurrent::forgotten();
     }
     let mut tally = Tally::default();
     if finishes {
         tally = concurrent::found_live(record.buffer_waste);
+        record.young = u64::from(Epochs::now().cycle == Cycle::Young);
         if request.cause == Cause::Budget && HEAP.cycle_due() {
             concurrent::count_overtaken();
         }
     } else {
-        begin_epochs(HEAP.epoch(), next_epoch(HEAP.epoch()));
+        begin_epochs(Epochs::now().of_full_cycle());
     }
-    let (old, new) = epochs();
+    let epochs = Epochs::now();
+    let new = epochs.new;
     hooks::event(Event::MarkStart);
-    let view = View::new(old, new);
+    let view = View::new(epochs);
     // SAFETY: the collection lock is held, and this is the only use.
     let first = unsafe { CREW.first() };
     let mut marker = Marker::new(view, first);
@@ -672,12 +495,13 @@ unsafe fn mark(
         let pages = concurrent::push_rest(&mut marker);
         now = timeline.add(PhaseKind::Written, now, pages);
     }
-    push_roots(&mut marker, own, record);
+    push_roots(&mut marker, finishes, record);
     now = timeline.add(PhaseKind::Roots, now, record.roots.0);
     let before = tally.objects;
     if is_given_up(request) {
         marker.abandon();
-        give_up(old, new);
+        give_up(epochs);
+        generations::given_up();
         if finishes {
             concurrent::finished(false, record.start, timeline);
         }
@@ -685,8 +509,7 @@ unsafe fn mark(
     }
     loop {
         let (others, overflowed) = CREW.mark(markers, &mut marker);
-        tally.bytes += others.bytes;
-        tally.objects += others.objects;
+        tally += others;
         if !(marker.take_overflow() | overflowed | PROC_OVERFLOW.swap(false, Ordering::Relaxed)) {
             break;
         }
@@ -699,7 +522,8 @@ unsafe fn mark(
     }
     if is_given_up(request) {
         marker.abandon();
-        give_up(old, new);
+        give_up(epochs);
+        generations::given_up();
         if finishes {
             concurrent::finished(false, record.start, timeline);
         }
@@ -716,19 +540,28 @@ unsafe fn mark(
     }
     hooks::call(&hooks::MARKED);
     (record.links_cleared, record.finalizable) = (finalized.links as u64, finalized.queued as u64);
-    tally.bytes += marker.tally.bytes + PROC_BYTES.load(Ordering::Relaxed);
-    tally.objects += marker.tally.objects;
+    tally += marker.tally;
+    tally.bytes += PROC_BYTES.load(Ordering::Relaxed);
+    pacing::has_traced(tally.objects, Bytes(tally.long));
     record.live = Bytes(tally.bytes);
     record.marked_objects = tally.objects as u64;
     record.mark = timeline.add(PhaseKind::Decide, now, finalized.queued).since(begun);
     marker.finish();
     let inspector = INSPECTOR.load(Ordering::Acquire);
     if !inspector.is_null() {
-        // SAFETY: only `inspect_with` stores here.
-        unsafe { core::mem::transmute::<*mut (), Inspector>(inspector)() };
+        // The marker thread is not stopped, and may be giving back what its census has found: not while somebody looks at the records.
+        HEAP.owners.lock_all();
+        HEAP.pool.lock().lock_raw();
+        // SAFETY: only `inspect_with` stores here; the locks were taken above.
+        unsafe {
+            core::mem::transmute::<*mut (), Inspector>(inspector)();
+            HEAP.pool.lock().unlock_raw();
+            HEAP.owners.unlock_all();
+        }
     }
-    HEAP.epoch.store(new, Ordering::Relaxed);
-    set_epochs(new, new);
+    let after = epochs.after_cycle(generations::cycle_ended(epochs.cycle, record.live));
+    HEAP.epoch.store(after.young, Ordering::Relaxed);
+    after.begin();
     if finishes {
         let figures = concurrent::finished(true, record.start, timeline);
         record.begun = figures.start;
@@ -782,7 +615,7 @@ fn rescan_overflow(marker: &mut Marker<'_, View>, new: u8) {
 }
 
 /// Pushes everything that is live by itself.
-fn push_roots(marker: &mut Marker<'_, View>, own: &'static Thread, record: &mut CycleRecord) {
+fn push_roots(marker: &mut Marker<'_, View>, finishes: bool, record: &mut CycleRecord) {
     let mut bytes = roots::push_all_static(marker);
     // Before the stacks: it may say where those of fibers begin on which threads run.
     if let Some(f) = hooks::PUSH_OTHER_ROOTS.get() {
@@ -791,38 +624,54 @@ fn push_roots(marker: &mut Marker<'_, View>, own: &'static Thread, record: &mut 
         unsafe { f() };
         PUSHING.store(core::ptr::null_mut(), Ordering::Relaxed);
     }
-    for_each_stack(|low, high| {
-        bytes += high - low;
-        marker.push_range(low, high, Interior::Always);
-    });
+    if finishes {
+        let [all, unwritten] = concurrent::push_stacks(marker);
+        bytes += all.0;
+        record.unwritten_stacks = unwritten;
+    } else {
+        for_each_stack(|low, high| {
+            bytes += high - low;
+            marker.push_range(low, high, Interior::Always);
+        });
+    }
     for_each_thread(|t| t.roots().into_iter().for_each(|word| marker.word(word, Interior::Always)));
-    let _ = own;
     // SAFETY: the world is stopped and the locks of the classes and of the large objects are held.
     unsafe { push_uncollectable(marker) };
     finalization::push_roots(|word| marker.word(word, Interior::Always));
-    ROOTS.store(bytes, Ordering::Relaxed);
+    pacing::has_scanned(Bytes(bytes));
     record.roots = Bytes(bytes);
 }
 
 /// Calls `f(low, high)` for the live part of each thread's stacks, and its thread-specific values. During a stop, by the
 /// collector.
 pub(crate) fn for_each_stack(mut f: impl FnMut(usize, usize)) {
-    for_each_thread(|t| {
-        match t.state() {
-            ThreadState::Running | ThreadState::Blocked => {
-                let (base, sp) = (stack_base(t), t.stack_pointer());
-                if sp < base {
-                    f(sp, base);
-                }
-                t.alternate_stacks().into_iter().flatten().for_each(|(low, high)| f(low, high));
-            }
-            ThreadState::Starting | ThreadState::Finished | ThreadState::Free => {}
-        }
-        if !t.thread_pointer().is_null() {
-            // SAFETY: the thread is stopped, or this one.
-            unsafe { specific::for_each_block(t.thread_pointer(), &mut f) };
-        }
-    });
+    // SAFETY: during a stop.
+    for_each_thread(|t| unsafe { for_each_stack_of(t, &mut f) });
+}
+
+/// As [`for_each_stack`], of one thread.
+///
+/// # Safety
+/// The thread stands still, or is this one.
+pub(crate) unsafe fn for_each_stack_of(t: &'static Thread, mut f: impl FnMut(usize, usize)) {
+    if has_stack(t) {
+        live_stack(t).inspect(|&(low, high)| f(low, high));
+        t.alternate_stacks().into_iter().flatten().for_each(|(low, high)| f(low, high));
+    }
+    if !t.thread_pointer().is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { specific::for_each_block(t.thread_pointer(), &mut f) };
+    }
+}
+
+fn has_stack(t: &Thread) -> bool {
+    matches!(t.state(), ThreadState::Running | ThreadState::Blocked)
+}
+
+/// The live part of the ordinary stack of a thread that stands still.
+pub(crate) fn live_stack(t: &Thread) -> Option<(usize, usize)> {
+    let (base, sp) = (stack_base(t), t.stack_pointer());
+    (has_stack(t) && sp < base).then_some((sp, base))
 }
 
 /// Where a thread's stack begins. For the main thread the door's variable counts, which fibers move.
@@ -890,54 +739,22 @@ fn rescan(marker: &mut Marker<'_, View>, new: u8) {
 
 /// Takes every mark of a cycle that was given up back: what was allocated before still is, and no block is sweepable
 /// that was not before.
-fn give_up(old: u8, new: u8) {
-    for index in 0..HEAP.space.frontier().0 {
+fn give_up(epochs: Epochs) {
+    // What a young cycle has marked cannot be told from what survived, and need not be: the next cycle is a full one.
+    let last = if epochs.cycle == Cycle::Full { HEAP.space.frontier().0 } else { 0 };
+    for index in 0..last {
         // SAFETY: below the frontier.
         let b = unsafe { HEAP.space.block(index) };
         if matches!(b.state(), State::Small | State::Large) {
             // SAFETY: the record is in one of the two states.
             for m in unsafe { b.all_marks() } {
-                if m.load(Ordering::Relaxed) == new {
-                    m.store(old, Ordering::Relaxed);
+                if m.load(Ordering::Relaxed) == epochs.new {
+                    m.store(epochs.young, Ordering::Relaxed);
                 }
             }
         }
     }
-    set_epochs(old, old);
-}
-
-/// Looks through blocks that no refill has come to, and gives empty ones to the pool: until about `wanted` blocks are
-/// found, or all were looked at. False when there is nothing left to look at.
-pub(crate) fn census(wanted: Blocks) -> bool {
-    if is_marking_beside() {
-        return false;
-    }
-    const STEP: usize = 32;
-    let goal = wanted.0.max(8);
-    let mut found = 0;
-    loop {
-        let end = HEAP.space.frontier().0;
-        if CENSUS.load(Ordering::Relaxed) >= end {
-            return found > 0;
-        }
-        let from = CENSUS.fetch_add(STEP, Ordering::Relaxed);
-        for index in from..(from + STEP).min(end) {
-            if refill::reclaim_if_empty(index) {
-                found += 1;
-            }
-        }
-        if found >= goal {
-            return true;
-        }
-    }
-}
-
-/// Makes the next cycle due earlier than `planned`, where the control group has little left.
-fn bound_by_group(facts: Option<GroupFacts>, planned: Bytes) {
-    let bounded = bounded(planned, facts);
-    if bounded < planned && !settings::NO_AUTOMATIC.load(Ordering::Relaxed) {
-        HEAP.budget.fetch_min(bounded.0, Ordering::Relaxed);
-    }
+    epochs.given_up().begin();
 }
 
 /// Often enough that no mark byte survives until its epoch comes again, forgets the bytes of free cells.
@@ -951,33 +768,10 @@ fn age_epochs(number: u64) {
     }
 }
 
-/// Gives memory back to the kernel that the next budget will not need.
-fn return_memory(all: bool) -> Bytes {
-    let live = Bytes(HEAP.live.load(Ordering::Relaxed));
-    if !all && settings::KEEP_MEMORY.load(Ordering::Relaxed) {
-        return Bytes(0);
-    }
-    let keep = if all { Bytes(0) } else { pacing::resident_to_keep(budget(live)) };
-    // What the heap holds beyond live data and the next budget, counting an eighth for blocks with few survivors.
-    let needed = live.0 + live.0 / 8 + keep.0;
-    if HEAP.size().0 <= needed {
-        return Bytes(0);
-    }
-    let _deferral = defer::enter();
-    while census(Blocks(usize::MAX / 2)) {}
-    HEAP.owners.give_back(&HEAP.space, &HEAP.pool, keep.to_blocks_rounded_up());
-    let keep = keep.to_blocks_rounded_up().saturating_sub(HEAP.owners.free());
-    let returned = HEAP.pool.discard(&HEAP.space, keep);
-    if returned.0 > 0 {
-        HEAP.tell_size();
-    }
-    returned
-}
-
 /// Before fork: no cycle is under way, and this thread holds every lock of the heap.
 pub(crate) fn before_fork() {
-    let mask = mask_at_gate();
-    keep_collectors_out();
+    let mask = gate::mask();
+    gate::keep_collectors_out();
     PREPARE.lock_raw();
     CYCLE.lock_raw();
     lock::acquire();
@@ -994,7 +788,7 @@ pub(crate) fn before_fork() {
 /// # Safety
 /// The calling thread called `before_fork`.
 pub(crate) unsafe fn after_fork_in_parent() {
-    let mask = mask_at_gate();
+    let mask = gate::mask();
     // SAFETY: all were taken by `before_fork`.
     unsafe {
         HEAP.pool.lock().unlock_raw();
@@ -1007,7 +801,7 @@ pub(crate) unsafe fn after_fork_in_parent() {
         PREPARE.unlock_raw();
     }
     AGAIN.bump_and_wake_all();
-    let_collectors_in();
+    gate::let_collectors_in();
     mask.set();
 }
 
@@ -1016,13 +810,14 @@ pub(crate) unsafe fn after_fork_in_parent() {
 /// # Safety
 /// The calling thread called `before_fork` and is the only one of the child.
 pub(crate) unsafe fn after_fork_in_child() {
-    let mask = mask_at_gate();
+    let mask = gate::mask();
     // Its record is used again for another thread.
     if REGISTRY.current().is_none_or(|own| !core::ptr::eq(own, settings::MAIN.load(Ordering::Relaxed))) {
         settings::MAIN.store(core::ptr::null_mut(), Ordering::Relaxed);
     }
     // SAFETY: we are alone.
     unsafe {
+        HEAP.space.reset_after_fork();
         HEAP.pool.lock().reset_after_fork();
         HEAP.owners.reset_after_fork();
         large::LOCK.reset_after_fork();
@@ -1033,7 +828,7 @@ pub(crate) unsafe fn after_fork_in_child() {
         drop(defer::Deferral::resume());
         CYCLE.reset_after_fork();
         PREPARE.reset_after_fork();
-        GATE.reset_after_fork(false);
+        gate::reset_after_fork();
         AGAIN.reset_after_fork();
         CREW.reset_after_fork();
         concurrent::after_fork_in_child();

@@ -75,7 +75,7 @@ fn sample(writer: &Writer) {
     set(Counter::HeapBytes, HEAP.size().0 as u64);
     set(Counter::LiveBytes, HEAP.live.load(Ordering::Relaxed) as u64);
     set(Counter::MaxHeapBytes, crate::settings::max_heap().0 as u64);
-    set(Counter::MarkersAvailable, crate::cycle::markers() as u64);
+    set(Counter::MarkersAvailable, crate::pacing::markers() as u64);
     let free = HEAP.pool.resident() + HEAP.pool.discarded() + HEAP.owners.free();
     set(Counter::BlocksInUse, HEAP.space.frontier().saturating_sub(free).0 as u64);
     let shared = HEAP.owners.figures();

@@ -14,7 +14,7 @@ use larder_trace::toggle::ToggleRefs;
 use larder_trace::{Interior, Marker};
 
 use crate::view::View;
-use crate::{cycle, hooks, lock, settings};
+use crate::{cycle, hooks, lock, pacing, settings};
 
 struct Tables {
     short: Links,
@@ -59,7 +59,7 @@ pub fn register(
         let before = t.finalizers.len();
         let result = t.finalizers.register(object, f, client_data, order);
         if t.finalizers.len() > before {
-            cycle::finalizer_registered();
+            pacing::finalizer_registered();
         }
         result
     })

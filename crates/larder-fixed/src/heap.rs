@@ -144,7 +144,7 @@ pub fn init(options: &Options) {
     settings::MARKERS.store(options.markers.unwrap_or(0), Ordering::Relaxed);
     larder_trace::window::limit(options.widest_scan);
     settings::COLLECT_EVERY.store(options.collect_every.unwrap_or(0), Ordering::Relaxed);
-    crate::cycle::set_budget(crate::cycle::budget(Bytes(0)));
+    crate::pacing::set_budget(crate::pacing::budget(Bytes(0)));
     match HEAP.labs.set_up(cpus::possible()) {
         Ok(Association::ConcurrencyId) => HEAP.association.store(1, Ordering::Relaxed),
         Ok(Association::Cpu) => HEAP.association.store(2, Ordering::Relaxed),
@@ -177,6 +177,10 @@ pub fn init(options: &Options) {
         settings::MAIN.store(core::ptr::from_ref(own).cast_mut(), Ordering::Relaxed);
     }
     larder_sys::control_block::find();
+    if !is_main && larder_sys::control_block::give_number() {
+        // Its stack goes when it ends.
+        crate::threads::unregister_at_the_end();
+    }
     larder_sys::specific::find();
     crate::fork::install();
     crate::events::attach();

@@ -10,7 +10,8 @@ use larder_sync::lock::Lock;
 use larder_threads::defer;
 use larder_units::{BLOCK, Blocks, Bytes};
 
-use crate::heap::{HEAP, next_epoch};
+use crate::epochs::Epochs;
+use crate::heap::HEAP;
 use crate::inject::{Point, point};
 use crate::{concurrent, cycle, kind, refill};
 
@@ -131,9 +132,8 @@ fn publish(run: Run, kind: usize, size: usize) -> *mut u8 {
         tail.head.set(run.first as u32);
         tail.set_state(State::Tail);
     }
-    let ((old, new), born_marked) = (cycle::epochs(), concurrent::is_born_marked(kind));
     // SAFETY: the first mark byte of the block.
-    unsafe { b.mark(0) }.store(if born_marked { new } else { old }, Ordering::Relaxed);
+    unsafe { b.mark(0) }.store(concurrent::birth_mark(kind), Ordering::Relaxed);
     b.set_state(State::Large);
     HEAP.count_allocated(run.blocks.0 * BLOCK.0);
     ptr::with_exposed_provenance_mut(HEAP.space.address_of(run.first))
@@ -172,7 +172,7 @@ fn give_back<G>(index: usize, b: &Block, guard: G) {
 pub(crate) fn sweep() {
     let _deferral = defer::enter();
     // Objects are freed one at a time so that allocation can come between; new ones enter at the head, behind us.
-    let epoch = HEAP.epoch();
+    let epochs = Epochs::now();
     let mut guard = LOCK.lock();
     // SAFETY: we hold the lock.
     let mut at = unsafe { *HEAD.0.get() };
@@ -180,7 +180,7 @@ pub(crate) fn sweep() {
         let b = block(at);
         let next = b.next.get();
         // SAFETY: the first mark byte.
-        if unsafe { b.mark(0) }.load(Ordering::Relaxed) != epoch {
+        if !epochs.is_allocated(unsafe { b.mark(0) }.load(Ordering::Relaxed)) {
             unlink(at);
             // Between the two locks `next` could be freed explicitly by its owner; so the pool is called with the list
             // locked.
@@ -191,7 +191,6 @@ pub(crate) fn sweep() {
         at = next;
     }
     let _ = &mut guard;
-    debug_assert_ne!(epoch, next_epoch(epoch));
 }
 
 /// Calls `f` for every large object's block.

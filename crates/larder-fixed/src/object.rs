@@ -6,6 +6,8 @@ use larder_blocks::State;
 use larder_blocks::space::Place;
 use larder_threads::defer;
 
+use crate::disclaim;
+use crate::epochs::Epochs;
 use crate::heap::HEAP;
 use crate::inject::{Point, point};
 
@@ -13,17 +15,17 @@ use crate::inject::{Point, point};
 pub(crate) fn is_allocated(place: &Place) -> bool {
     // A cycle between reading the mark and reading the epochs would make a live object look free.
     let _deferral = defer::enter();
-    let mut epochs = crate::cycle::epochs();
+    let mut epochs = Epochs::now();
     loop {
         // SAFETY: a place is a cell of its block.
         let mark = unsafe { place.block.mark(place.cell) }.load(Ordering::Relaxed);
         point(Point::MarkRead);
-        // ORDER cycle.epochs: Acquire, with the fence in `set_epochs`: who reads a mark of a cycle sees its epochs.
+        // ORDER cycle.epochs: Acquire, with the fence in `Epochs::begin`: who reads a mark of a cycle sees its epochs.
         fence(Ordering::Acquire);
         // A thread that is not registered does not defer: it looks again when a cycle has begun or ended meanwhile.
-        let now = crate::cycle::epochs();
+        let now = Epochs::now();
         if now == epochs {
-            return mark == now.0 || mark == now.1;
+            return now.is_allocated(mark);
         }
         epochs = now;
         // ORDER cycle.epochs: as above, for the mark that is read next.
@@ -84,7 +86,7 @@ pub fn size_for(bytes: usize) -> usize {
 /// Calls `f` with every object that was allocated when this cycle began; `is_live` says whether the cycle has marked it.
 /// Only in [`crate::hooks::MARKED`], in which the world is stopped.
 pub fn for_each_in_cycle(f: &mut dyn FnMut(Found)) {
-    let (_, new) = crate::cycle::epochs();
+    let new = Epochs::now().new;
     for_each_cell(&mut |p, size, allocated| {
         // SAFETY: a place is a cell of its block.
         let mark = unsafe { p.block.mark(p.cell) }.load(Ordering::Relaxed);
@@ -111,31 +113,37 @@ pub fn is_heap_pointer(address: usize) -> bool {
     place(address).is_some()
 }
 
-/// Whether the object at `base` is marked in the present cycle, or, between cycles, allocated.
+/// Whether the object at `base` is marked in the present cycle, or, between cycles, allocated. One that waits to be asked about (see
+/// [`crate::disclaim`]) is not marked.
 pub fn is_marked(base: usize) -> bool {
-    let (_, new) = crate::cycle::epochs();
-    // SAFETY: a place is a cell of its block.
-    place(base).is_some_and(|p| unsafe { p.block.mark(p.cell) }.load(Ordering::Relaxed) == new)
+    let epochs = Epochs::now();
+    place(base).is_some_and(|p| {
+        // SAFETY: a place is a cell of its block.
+        let mark = unsafe { p.block.mark(p.cell) }.load(Ordering::Relaxed);
+        mark == epochs.new || !epochs.marking() && mark == epochs.young
+    }) && !disclaim::is_waiting(base)
 }
 
-/// Marks the object at `base`. From a push-other-roots or mark procedure.
+/// Marks the object at `base`. From a push-other-roots or mark procedure; also under the allocation lock, which keeps an object that
+/// waits to be asked about.
 pub fn set_mark(base: usize) {
-    let (_, new) = crate::cycle::epochs();
+    let new = Epochs::now().new;
     if let Some(p) = place(base) {
         // SAFETY: a place is a cell of its block.
         unsafe { p.block.mark(p.cell) }.store(new, Ordering::Relaxed);
+        disclaim::save(base);
     }
 }
 
 /// Takes the mark of the object at `base` back. In a cycle, from the procedures named at [`set_mark`].
 pub fn clear_mark(base: usize) {
-    let (old, new) = crate::cycle::epochs();
-    if old == new {
+    let epochs = Epochs::now();
+    if !epochs.marking() {
         return;
     }
     if let Some(p) = place(base) {
         // SAFETY: a place is a cell of its block.
-        unsafe { p.block.mark(p.cell) }.store(old, Ordering::Relaxed);
+        unsafe { p.block.mark(p.cell) }.store(epochs.young, Ordering::Relaxed);
     }
 }
 

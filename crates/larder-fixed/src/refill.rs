@@ -18,7 +18,7 @@
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::ptr;
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use larder_blocks::block::{Block, NONE, State};
 use larder_blocks::class::{CLASSES, COUNT, Class};
@@ -29,13 +29,15 @@ use larder_lab::{Installed, slot_offset};
 use larder_sync::intake::{self, Intake};
 use larder_sync::lock::{Lock, LockGuard};
 use larder_sys::memory::{self, ReserveError};
+use larder_sys::thread;
 use larder_threads::{REGISTRY, defer};
 use larder_units::{Blocks, Bytes};
 
+use crate::epochs::Epochs;
 use crate::heap::HEAP;
 use crate::inject::{Point, point};
 use crate::stats::count_freed;
-use crate::{concurrent, cycle, kind, sharing, shelf};
+use crate::{concurrent, cycle, kind, pacing, sharing, shelf};
 
 /// Longest run, in bytes, that one refill takes: it is cleared at once, and should stay in a first-level cache until it
 /// is used.
@@ -173,18 +175,6 @@ fn bytes_of(marks: &[AtomicU8], at: usize) -> u64 {
     bytes
 }
 
-/// The other mark byte that means allocated: the new epoch while a cycle marks beside the program, else the present one. The
-/// caller holds the lock of a class, under which this does not change.
-fn other_mark(epoch: u8) -> u8 {
-    let (old, new) = cycle::epochs();
-    if old == epoch { new } else { epoch }
-}
-
-/// The mark byte of a cell of a kind that is handed out now. The caller as for [`other_mark`].
-fn birth_mark(kind: usize, epoch: u8) -> u8 {
-    if concurrent::is_born_marked(kind) { other_mark(epoch) } else { epoch }
-}
-
 /// Two block indices in one word.
 fn pair(low: u32, high: u32) -> usize {
     low as usize | (high as usize) << 32
@@ -192,21 +182,21 @@ fn pair(low: u32, high: u32) -> usize {
 
 const LOW: u64 = 0x0101_0101_0101_0101;
 
-/// First cell from `from` on whose byte is not (or, with `live`, is) the one that means "taken".
-fn find(marks: &[AtomicU8], from: usize, epoch: u8, live: bool) -> usize {
-    let other = other_mark(epoch);
+/// First cell from `from` on that is not (or, with `live`, is) taken. Under the lock of a class the epochs do not change; without it the
+/// answer is a hint.
+fn find(marks: &[AtomicU8], from: usize, live: bool) -> usize {
+    let epochs = Epochs::now();
     let mut at = from;
-    let same = LOW * u64::from(epoch);
+    let [young, old] = [epochs.young, epochs.old].map(|epoch| LOW * u64::from(epoch));
     while at < marks.len() {
-        if at + 8 <= marks.len() {
-            let x = bytes_of(marks, at) ^ same;
-            if !live && x == 0 {
+        if !live && at + 8 <= marks.len() {
+            let bytes = bytes_of(marks, at);
+            if bytes == young || bytes == old {
                 at += 8;
                 continue;
             }
         }
-        let b = marks[at].load(Ordering::Relaxed);
-        if (b == epoch || b == other) == live {
+        if epochs.is_allocated(marks[at].load(Ordering::Relaxed)) == live {
             return at;
         }
         at += 1;
@@ -225,6 +215,13 @@ fn count(marks: &[AtomicU8], epoch: u8) -> usize {
         8 - (other & LOW << 7).count_ones() as usize
     });
     words.sum::<usize>() + marks[whole..].iter().filter(|m| m.load(Ordering::Relaxed) == epoch).count()
+}
+
+/// Cells that are taken. The caller as for [`find`].
+fn count_taken(marks: &[AtomicU8]) -> usize {
+    let Epochs { old, young, new, .. } = Epochs::now();
+    let apart = |mark: u8, others: &[u8]| if others.contains(&mark) { 0 } else { count(marks, mark) };
+    count(marks, young) + apart(old, &[young]) + apart(new, &[young, old])
 }
 
 impl List {
@@ -324,13 +321,13 @@ impl List {
             let b = block(self.current);
             // SAFETY: blocks in lists are `Small`.
             let marks = unsafe { b.all_marks() };
-            let from = find(marks, self.position as usize, epoch, false);
+            let from = find(marks, self.position as usize, false);
             if from == marks.len() {
                 b.swept.set(epoch);
                 self.current = NONE;
                 continue;
             }
-            let to = find(&marks[..marks.len().min(from + most)], from, epoch, true);
+            let to = find(&marks[..marks.len().min(from + most)], from, true);
             self.position = to as u32;
             return Some((b, from, to - from));
         }
@@ -399,16 +396,16 @@ fn format(run: Run, class: usize, kind: usize, owner: u32) -> &'static Block {
 }
 
 /// Marks a run's cells as handed out.
-fn claim(b: &Block, from: usize, cells: usize, epoch: u8) {
+fn claim(b: &Block, from: usize, cells: usize) {
     debug_assert!(b.state() == State::Small && !has_cell(b, from, cells, true), "a run that is claimed was free");
-    set_marks(b, from, cells, birth_mark(b.kind.get() as usize, epoch));
+    set_marks(b, from, cells, concurrent::birth_mark(b.kind.get() as usize));
 }
 
 /// Whether any of the cells is taken (or, without `taken`, free).
 fn has_cell(b: &Block, from: usize, cells: usize, taken: bool) -> bool {
     // SAFETY: the block is `Small`.
     let marks = unsafe { &b.all_marks()[from..from + cells] };
-    find(marks, 0, HEAP.epoch(), taken) < cells
+    find(marks, 0, taken) < cells
 }
 
 fn set_marks(b: &Block, from: usize, cells: usize, mark: u8) {
@@ -430,8 +427,6 @@ fn clear(run: [usize; 2]) {
 /// Fills the current index's buffer and returns the first cell of the run. `None` when there is no free run and the
 /// heap must not grow.
 pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
-    let c = &CLASSES[class];
-    let cell = c.cell as usize;
     let _deferral = defer::enter();
     let registered = REGISTRY.current().is_some();
     point(Point::RefillEntered);
@@ -439,6 +434,18 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
         point(Point::ShelfTaken);
         return Some(hand_out(kind, class, run, false, None));
     }
+    let cell = refill_from_lists(kind, class, registered);
+    // What these frames have left in the dead part of the stack would be taken for live in a client's frames to come, which do not write
+    // all of their words.
+    thread::clear_nearest_dead_frames();
+    cell
+}
+
+/// As [`refill`], from the blocks' lists, in a deferral. Has a frame of its own.
+#[inline(never)]
+fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usize> {
+    let c = &CLASSES[class];
+    let cell = c.cell as usize;
     HEAP.refills.fetch_add(1, Ordering::Relaxed);
     let owner = sharing::current();
     let lists = owner.unwrap_or(0);
@@ -484,7 +491,7 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
         };
         let (b, from, cells) = found;
         point(Point::RunFound);
-        claim(b, from, cells, epoch);
+        claim(b, from, cells);
         let at = address(b, from);
         // A long block that is swept on does not know any more that its rest is zero; that is what clearing is for.
         [at, at + cells * cell]
@@ -498,7 +505,7 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
         let list = locked.list(kind);
         while bytes < ENOUGH && taken < more.len() {
             let Some((b, from, cells)) = list.next_run(epoch, c) else { break };
-            claim(b, from, cells, epoch);
+            claim(b, from, cells);
             let at = address(b, from);
             more[taken] = [at, at + cells * cell];
             bytes += cells * cell;
@@ -553,11 +560,16 @@ fn hand_out(kind: usize, class: usize, run: [usize; 2], zero: bool, held: Option
     run[0]
 }
 
+/// Whether a list may have sidelined runs: a stop looks through the lists only then. Sync: set under the lock of a class; the collector,
+/// which has all of them, reads and clears.
+static SIDELINED: AtomicBool = AtomicBool::new(false);
+
 /// Keeps a run for the next comer, or returns it to its block.
 fn put_aside(list: &mut List, run: [usize; 2], epoch: u8) {
     if list.epoch == epoch && (list.sidelined as usize) < SIDELINE {
         list.sideline[list.sidelined as usize] = run;
         list.sidelined += 1;
+        SIDELINED.store(true, Ordering::Relaxed);
     } else {
         release(run[0], run[1]);
     }
@@ -596,7 +608,7 @@ pub(crate) fn take_shared_blocks(n: Blocks) -> Option<(Run, bool)> {
         return Some((run, run.zero));
     }
     // Before the heap grows, blocks of other classes are looked at: each cycle's garbage is found before new memory.
-    while cycle::census(n) {
+    while pacing::census(n) {
         if let Some(run) = HEAP.take_blocks(n) {
             return Some((run, run.zero));
         }
@@ -617,11 +629,11 @@ pub(crate) fn take_shared_blocks(n: Blocks) -> Option<(Run, bool)> {
 /// Looks whether a block is empty, and gives it to the pool if so. Called by the census; the block may change meanwhile.
 pub(crate) fn reclaim_if_empty(index: usize) -> bool {
     let b = block(index as u32);
-    let is_empty = |epoch| {
+    let is_empty = || {
         // SAFETY: the caller and the checks around see that the block is `Small`.
-        b.state() == State::Small && find(unsafe { b.all_marks() }, 0, epoch, true) == b.cells.get() as usize
+        b.state() == State::Small && find(unsafe { b.all_marks() }, 0, true) == b.cells.get() as usize
     };
-    if !is_empty(HEAP.epoch()) || b.previous.get() == ORPHAN {
+    if !is_empty() || b.previous.get() == ORPHAN {
         return false;
     }
     point(Point::CensusCandidate);
@@ -635,7 +647,7 @@ pub(crate) fn reclaim_if_empty(index: usize) -> bool {
     // Between the look and the lock the block may have got a run, another class, or be on its way there.
     let same = b.state() == State::Small
         && (b.class.get() as usize, b.kind.get() as usize, b.owner.get()) == (class, kind, owner);
-    if !same || !is_empty(epoch) || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
+    if !same || !is_empty() || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
         return false;
     }
     list.unlink(index as u32);
@@ -662,14 +674,14 @@ pub(crate) fn free_alone(place: &Place) -> bool {
     let b = place.block;
     // No cycle begins or ends in here. Threads that are never stopped go the long way, and handlers that interrupted a slow path.
     let freed = defer::briefly(|| {
-        let (epoch, new) = cycle::epochs();
+        let epochs = Epochs::now();
         let left = b.frees_until_look.get();
-        if left <= 1 || b.swept.get() == epoch || epoch != new {
+        if left <= 1 || b.swept.get() == epochs.young || epochs.marking() {
             return 0;
         }
         // SAFETY: the place is a cell of the block.
         let mark = unsafe { b.mark(place.cell) };
-        if mark.load(Ordering::Relaxed) != epoch {
+        if !epochs.is_unmarked(mark.load(Ordering::Relaxed)) {
             return 0;
         }
         let bytes = b.cell.get() as usize;
@@ -735,8 +747,7 @@ fn freed_in_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> 
     }
     // SAFETY: the block is `Small`.
     let marks = unsafe { b.all_marks() };
-    let other = other_mark(epoch);
-    let live = count(marks, epoch) + if other == epoch { 0 } else { count(marks, other) };
+    let live = count_taken(marks);
     if live > 0 || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
         b.frees_until_look.set(live as u16);
         return None;
@@ -755,7 +766,7 @@ pub(crate) fn nested(kind: usize, class: usize) -> *mut u8 {
     block(run.first as u32).previous.set(ORPHAN);
     let b = format(run, class, kind, NONE);
     b.swept.set(epoch);
-    claim(b, 0, 1, epoch);
+    claim(b, 0, 1);
     adopt_later(run.first as u32);
     HEAP.count_allocated(c.cell as usize);
     ptr::with_exposed_provenance_mut(address(b, 0))
@@ -793,6 +804,23 @@ pub(crate) unsafe fn reset_after_fork() {
     unsafe { shelf::reset_after_fork() };
 }
 
+/// Returns what shelves hold to the blocks, and how many bytes that is. Such runs are claimed and not cleared yet: a marker that came upon
+/// them would take what the memory held before for an object, and for its descriptor.
+///
+/// # Safety
+/// The world is stopped and the caller holds the locks of all classes.
+pub(crate) unsafe fn retire_shelves_in_stopped_world() -> usize {
+    let mut bytes = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        shelf::empty_in_stopped_world(|run| {
+            bytes += run[1] - run[0];
+            release(run[0], run[1]);
+        });
+    }
+    bytes
+}
+
 /// Returns what buffers and sidelines hold to the blocks, and adopts orphans. Returns the bytes returned.
 ///
 /// # Safety
@@ -815,14 +843,10 @@ pub(crate) unsafe fn retire_in_stopped_world() -> usize {
         });
     }
     // SAFETY: the world is stopped.
-    unsafe {
-        shelf::empty_in_stopped_world(|run| {
-            bytes += run[1] - run[0];
-            release(run[0], run[1]);
-        });
-    }
+    bytes += unsafe { retire_shelves_in_stopped_world() };
     let epoch = HEAP.epoch();
-    for (_, central) in centrals() {
+    let has_sidelined = SIDELINED.swap(false, Ordering::Relaxed);
+    for (_, central) in centrals().filter(|_| has_sidelined) {
         // SAFETY: the caller holds the lock.
         let lists = unsafe { &mut *central.0.get() };
         for list in &mut lists[..kind::count()] {
@@ -881,7 +905,7 @@ pub(crate) fn forget_old_epochs(index: usize) {
     if b.state() != State::Small || b.class.get() as usize != class || list_owner(b) != locked.owner {
         return;
     }
-    let epoch = HEAP.epoch();
+    let (epoch, epochs) = (HEAP.epoch(), Epochs::now());
     let list = locked.list(b.kind.get() as usize);
     list.renew(epoch);
     let is_of_this_epoch = match b.swept.get() {
@@ -894,8 +918,7 @@ pub(crate) fn forget_old_epochs(index: usize) {
     }
     // SAFETY: the block is `Small`.
     for m in unsafe { b.all_marks() } {
-        let v = m.load(Ordering::Relaxed);
-        if v != epoch {
+        if !epochs.is_allocated(m.load(Ordering::Relaxed)) {
             m.store(0, Ordering::Relaxed);
         }
     }

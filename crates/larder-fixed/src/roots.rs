@@ -6,9 +6,12 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
 use larder_sys::arena::Arena;
 use larder_sys::loader;
+use larder_sys::pagemap::Pagemap;
+use larder_threads::Thread;
 use larder_trace::{Entry, Interior, Marker, Objects};
 use larder_units::Bytes;
 
+use crate::epochs::Epochs;
 use crate::view::View;
 
 /// A range of addresses, `[low, high)`.
@@ -110,8 +113,9 @@ static VALID: [AtomicU8; DISPLACEMENTS] = [const { AtomicU8::new(0) }; DISPLACEM
 /// A displacement beyond the table was registered: all such count. Sync: as `VALID`.
 static FAR_VALID: AtomicBool = AtomicBool::new(false);
 
+/// Whether this displacement was registered; 0 never needs to be.
 #[inline]
-pub(crate) fn is_valid_displacement(displacement: usize) -> bool {
+pub fn is_valid_displacement(displacement: usize) -> bool {
     match VALID.get(displacement) {
         Some(v) => v.load(Ordering::Relaxed) != 0,
         None => FAR_VALID.load(Ordering::Relaxed),
@@ -201,25 +205,45 @@ pub fn for_each_static_range(mut f: impl FnMut(usize, usize)) {
 /// since its blocks cannot be found. World stopped, the caller holds the registry's lock.
 pub(crate) fn is_a_thread_between_vectors() -> bool {
     let mut found = false;
-    crate::cycle::for_each_thread(|thread| {
-        let at = thread.thread_pointer();
-        // SAFETY: the thread is stopped, or this one.
-        found |= !at.is_null() && !unsafe { loader::has_whole_vector(at) };
-    });
+    // SAFETY: the world is stopped.
+    crate::cycle::for_each_thread(|thread| found |= unsafe { is_between_vectors(thread) });
     found
+}
+
+/// The same of one thread.
+///
+/// # Safety
+/// The thread stands still, or is this one.
+pub(crate) unsafe fn is_between_vectors(thread: &Thread) -> bool {
+    let at = thread.thread_pointer();
+    // SAFETY: the caller's promise.
+    !at.is_null() && !unsafe { loader::has_whole_vector(at) }
 }
 
 /// Calls `f(low, high)` for each thread's block of each object's thread-local storage. World stopped, the caller holds the
 /// loader's list and the registry's lock.
-pub(crate) fn for_each_thread_local(mut f: impl FnMut(usize, usize)) {
+pub(crate) fn for_each_thread_local(f: impl FnMut(usize, usize)) {
+    // SAFETY: the world is stopped.
+    unsafe { for_each_thread_local_of(|found| crate::cycle::for_each_thread(found), f) };
+}
+
+/// As [`for_each_thread_local`], of the threads that `threads` names, which is called more than once.
+///
+/// # Safety
+/// These threads stand still, and none is between two vectors of thread-local blocks. The caller holds the loader's list and the
+/// registry's lock.
+pub(crate) unsafe fn for_each_thread_local_of(
+    threads: impl Fn(&mut dyn FnMut(&'static Thread)),
+    mut f: impl FnMut(usize, usize),
+) {
     loader::for_each_object(|object| {
         let (module, size) = (object.tls_module, object.tls_size());
         if size > 0 {
-            crate::cycle::for_each_thread(|thread| {
+            threads(&mut |thread| {
                 if thread.thread_pointer().is_null() {
                     return;
                 }
-                // SAFETY: the thread is stopped (or this one), and the loader's list is held.
+                // SAFETY: the caller's promise.
                 if let Some(at) = unsafe { loader::tls_block_like_own(thread.thread_pointer(), module) } {
                     f(at.addr(), at.addr() + size);
                 }
@@ -244,6 +268,41 @@ pub(crate) unsafe fn for_each_registered_locked(mut f: impl FnMut(usize, usize))
     unsafe { &*ROOTS.0.get() }.registered.as_slice().iter().for_each(|r| f(r.low, r.high));
 }
 
+/// Bytes of static data from which on the kernel is asked which pages hold something. Large tables are often used in part: reading
+/// a page that nobody wrote costs a fault, once, and its time in every cycle.
+const SPARSE: usize = 256 << 10;
+/// Empty pages that are worth a range of their own behind them.
+const GAP: usize = 64 << 10;
+/// The kernel could not be asked, and is not asked again. Sync: only ever set, by collectors.
+static CANNOT_ASK: AtomicBool = AtomicBool::new(false);
+
+/// Calls `f` for the parts of a range of static data that may hold anything but zeros, or what the file holds that it was mapped from:
+/// neither knows an address of the heap. `pages` is opened once for a cycle, and not kept: a descriptor that stayed
+/// open would show a child of fork its parent's memory.
+fn for_each_filled(pages: &mut Option<Pagemap>, low: usize, high: usize, mut f: impl FnMut(usize, usize)) {
+    if high - low < SPARSE || CANNOT_ASK.load(Ordering::Relaxed) {
+        return f(low, high);
+    }
+    // What is to be scanned and not yet told.
+    let mut told = (low, low);
+    let mut fill = |from: usize, to: usize| {
+        if from > told.1 + GAP {
+            f(told.0, told.1);
+            told.0 = from;
+        }
+        told.1 = to.min(high);
+    };
+    let asked = match pages {
+        Some(pages) => pages.for_each_filled(low, high, &mut fill),
+        None => Pagemap::open().and_then(|opened| pages.insert(opened).for_each_filled(low, high, &mut fill)),
+    };
+    if asked.is_err() {
+        CANNOT_ASK.store(true, Ordering::Relaxed);
+        told.1 = high;
+    }
+    f(told.0, told.1);
+}
+
 /// Pushes registered ranges, static data and thread-local storage; returns how many bytes they are. World stopped, the
 /// caller holds the loader's list and the allocation lock.
 pub(crate) fn push_all_static(marker: &mut Marker<'_, View>) -> usize {
@@ -257,14 +316,20 @@ pub(crate) fn push_all_static(marker: &mut Marker<'_, View>) -> usize {
     bytes
 }
 
-/// Calls `f(low, high)` for each registered range and each range of static data, less what is excluded. The caller holds the
-/// loader's list and the allocation lock.
+/// Calls `f(low, high)` for each registered range, and for what may hold something of each range of static data, less what is excluded.
+/// The caller holds the loader's list and the allocation lock. The world may run: what is written after the kernel was asked is found by
+/// the next call.
 pub(crate) fn for_each_range_of_cycle(mut push: impl FnMut(usize, usize)) {
     // SAFETY: the caller holds the allocation lock.
+    unsafe { for_each_registered_locked(&mut push) };
+    let mut pages = None;
+    for_each_static_range_of_cycle(|low, high| for_each_filled(&mut pages, low, high, &mut push));
+}
+
+/// Calls `f(low, high)` for each range of static data, less what is excluded. The caller as above.
+fn for_each_static_range_of_cycle(mut push: impl FnMut(usize, usize)) {
+    // SAFETY: the caller holds the allocation lock.
     let roots = unsafe { &*ROOTS.0.get() };
-    for r in roots.registered.as_slice() {
-        push(r.low, r.high);
-    }
     let own = (&raw const ROOTS).addr();
     let filter = FILTER.load(Ordering::Acquire);
     loader::for_each_object(|object| {
@@ -349,11 +414,11 @@ pub unsafe fn push_conditional(low: usize, high: usize, _all: bool) {
 /// # Safety
 /// `top` and `limit` are what the procedure got, `top` possibly advanced.
 pub unsafe fn mark_and_push(object: usize, top: *mut Entry, limit: *mut Entry, _source: *mut usize) -> *mut Entry {
-    let (old, new) = crate::cycle::epochs();
-    if old == new {
+    let epochs = Epochs::now();
+    if !epochs.marking() {
         return top;
     }
-    let view = View::new(old, new);
+    let view = View::new(epochs);
     let Some(spot) = view.find(object, Interior::AsConfigured) else { return top };
     let Some(larder_trace::Marked { bytes, entry }) = view.mark(spot) else { return top };
     crate::cycle::count_marked(bytes);

@@ -39,7 +39,7 @@ pub fn set_java_finalization(on: bool) {
 /// No cycle is due because enough was allocated; it takes a call, or memory that runs out.
 pub fn set_automatic(on: bool) {
     NO_AUTOMATIC.store(!on, Ordering::Relaxed);
-    crate::cycle::renew_budget();
+    crate::pacing::renew_budget();
 }
 
 /// Free memory is not given back to the kernel, unless a cycle is asked to.
@@ -50,21 +50,21 @@ pub fn set_keep_memory(on: bool) {
 /// A cycle is due when the heap, as it is, is used up.
 pub fn set_dont_expand(on: bool) {
     if DONT_EXPAND.swap(on, Ordering::Relaxed) != on {
-        crate::cycle::renew_budget();
+        crate::pacing::renew_budget();
     }
 }
 
 /// No cycle is due before the heap, as it is, is used up.
 pub fn set_use_entire_heap(on: bool) {
     if ENTIRE_HEAP.swap(on, Ordering::Relaxed) != on {
-        crate::cycle::renew_budget();
+        crate::pacing::renew_budget();
     }
 }
 
 /// The fewest bytes to be allocated between cycles that the heap begins by itself.
 pub fn set_least_step(bytes: usize) {
     if LEAST_STEP.swap(bytes, Ordering::Relaxed) != bytes {
-        crate::cycle::renew_budget();
+        crate::pacing::renew_budget();
     }
 }
 

@@ -17,7 +17,7 @@ use larder_threads::REGISTRY;
 use larder_units::{Blocks, Bytes, Nanos};
 
 use crate::heap::HEAP;
-use crate::{cycle, settings};
+use crate::{pacing, settings};
 
 /// What an owner is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -193,7 +193,7 @@ pub(crate) fn take(owner: usize, n: Blocks) -> Option<(Run, Origin)> {
             HEAP.take_blocks(n).or_else(|| HEAP.within_maximum(HEAP.pool.take_merging(&HEAP.space, n)?))
         })
     };
-    HEAP.owners.take(&HEAP.space, &HEAP.pool, (owner, cpus::current()), n, cycle::census, new)
+    HEAP.owners.take(&HEAP.space, &HEAP.pool, (owner, cpus::current()), n, pacing::census, new)
 }
 
 /// Gives an empty block back: to its owner, or to the pool. From any thread.
@@ -227,7 +227,7 @@ pub(crate) fn after_cycle() {
     if !is_used() {
         return;
     }
-    while cycle::census(Blocks(usize::MAX / 2)) {}
+    while pacing::census(Blocks(usize::MAX / 2)) {}
     HEAP.owners.survived();
     if REGULATED.load(Ordering::Relaxed) {
         let f = figures();

@@ -9,7 +9,7 @@
 //! does not come here. Every stop empties the shelves.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use larder_blocks::class;
 use larder_sys::memory::{self, ReserveError};
@@ -37,6 +37,12 @@ unsafe impl Sync for Shelf {}
 /// Sync: written once, at initialisation.
 static SHELVES: AtomicUsize = AtomicUsize::new(0);
 
+/// Of each kind, by a bit for each class: whether some index' shelf may hold something. A stop looks at those only.
+///
+/// Sync: set by who holds the shelf, before the stop; the collector reads and clears in a stopped world.
+static STOCKED: [AtomicU64; kind::MAX] = [const { AtomicU64::new(0) }; kind::MAX];
+const _: () = assert!(class::COUNT <= u64::BITS as usize);
+
 /// Reserves the shelves; what is not used costs no memory.
 pub(crate) fn set_up() -> Result<(), ReserveError> {
     let n = HEAP.labs.indices() * kind::MAX * class::COUNT;
@@ -55,14 +61,18 @@ fn shelf(index: usize, kind: usize, class: usize) -> Option<&'static Shelf> {
 }
 
 /// A shelf in use by the calling thread.
-pub(crate) struct Held(&'static Shelf);
+pub(crate) struct Held {
+    shelf: &'static Shelf,
+    kind: usize,
+    class: usize,
+}
 
 /// The shelf of the current index, unless somebody else has it. The caller defers stops and is registered.
 pub(crate) fn current(kind: usize, class: usize) -> Option<Held> {
     let shelf = shelf(HEAP.labs.current_index()?, kind, class)?;
     // ORDER shelf.lock: Acquire, with the store in `Drop`.
     // Not `then_some`: a `Held` that is made and dropped would give away what somebody else holds.
-    (shelf.taken.swap(1, Ordering::Acquire) == 0).then(|| Held(shelf))
+    (shelf.taken.swap(1, Ordering::Acquire) == 0).then(|| Held { shelf, kind, class })
 }
 
 impl Held {
@@ -70,12 +80,12 @@ impl Held {
     pub fn pop(&mut self) -> Option<[usize; 2]> {
         // SAFETY: `taken` is this thread's.
         unsafe {
-            let used = &mut *self.0.used.get();
+            let used = &mut *self.shelf.used.get();
             if *used == 0 {
                 return None;
             }
             *used -= 1;
-            Some((*self.0.runs.get())[*used as usize])
+            Some((*self.shelf.runs.get())[*used as usize])
         }
     }
 
@@ -83,21 +93,26 @@ impl Held {
     pub fn push(&mut self, run: [usize; 2]) -> bool {
         // SAFETY: `taken` is this thread's.
         unsafe {
-            let used = &mut *self.0.used.get();
+            let used = &mut *self.shelf.used.get();
             if *used as usize == ROOM {
                 return false;
             }
-            (*self.0.runs.get())[*used as usize] = run;
+            (*self.shelf.runs.get())[*used as usize] = run;
             *used += 1;
-            true
         }
+        // Relaxed: the stop orders it. Where the bit is set already, the line is not written.
+        let bit = 1 << self.class;
+        if STOCKED[self.kind].load(Ordering::Relaxed) & bit == 0 {
+            STOCKED[self.kind].fetch_or(bit, Ordering::Relaxed);
+        }
+        true
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         // ORDER shelf.lock: Release, with the swap in `current`.
-        self.0.taken.store(0, Ordering::Release);
+        self.shelf.taken.store(0, Ordering::Release);
     }
 }
 
@@ -118,16 +133,23 @@ fn every(mut f: impl FnMut(&'static Shelf)) {
 /// # Safety
 /// The world is stopped.
 pub(crate) unsafe fn empty_in_stopped_world(mut f: impl FnMut([usize; 2])) {
-    every(|shelf| {
-        // SAFETY: nobody holds a shelf in a stopped world.
-        unsafe {
-            let used = &mut *shelf.used.get();
-            for run in &(&*shelf.runs.get())[..*used as usize] {
-                f(*run);
+    for (kind, stocked) in STOCKED.iter().enumerate() {
+        let mut rest = stocked.swap(0, Ordering::Relaxed);
+        while rest != 0 {
+            let class = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            for shelf in (0..HEAP.labs.indices()).filter_map(|index| shelf(index, kind, class)) {
+                // SAFETY: nobody holds a shelf in a stopped world.
+                unsafe {
+                    let used = &mut *shelf.used.get();
+                    for run in &(&*shelf.runs.get())[..*used as usize] {
+                        f(*run);
+                    }
+                    *used = 0;
+                }
             }
-            *used = 0;
         }
-    });
+    }
 }
 
 /// In a fork child: threads that held a shelf are gone. What they were moving is found by the next sweep.

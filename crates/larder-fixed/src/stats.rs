@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering;
 use larder_sys::tls;
 use larder_units::Bytes;
 
-use crate::cycle;
 use crate::heap::HEAP;
+use crate::{cycle, pacing, settings};
 
 /// See the fields.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,6 +33,8 @@ pub struct Snapshot {
     pub paused_ns: u64,
     /// Bytes after which the next cycle is due.
     pub budget: usize,
+    /// Bytes that the heap was told to grow to before a cycle is due, at initialisation or later; 0 where nobody asked.
+    pub promised: usize,
 }
 
 /// Counts bytes that the client allocated outside of the heap on behalf of collected objects.
@@ -77,9 +79,10 @@ pub fn snapshot() -> Snapshot {
         freed_since_cycle: HEAP.freed.load(Ordering::Relaxed) + tls::with(|t| t.freed.get()),
         live,
         cycles: cycle::number(),
-        markers: if crate::is_initialised() { cycle::markers() } else { 1 },
+        markers: if crate::is_initialised() { pacing::markers() } else { 1 },
         paused_ns: cycle::paused().0,
         budget: HEAP.budget.load(Ordering::Relaxed),
+        promised: settings::INITIAL_HEAP.load(Ordering::Relaxed),
     }
 }
 

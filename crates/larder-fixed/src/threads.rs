@@ -10,7 +10,7 @@ use larder_sys::thread::{stack_pointer, thread_pointer};
 use larder_threads::{REGISTRY, Thread, blocking, defer, stop, suspend};
 
 use crate::heap::HEAP;
-use crate::{refill, stats};
+use crate::{gate, refill, stats};
 
 /// The type of a thread's start routine.
 pub type StartFn = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -53,6 +53,12 @@ unsafe extern "C" fn thread_ends(value: *mut c_void) {
     leave(REGISTRY.current().map_or(0, |t| t.roots()[1]));
 }
 
+/// Has the calling thread unregistered when it ends, whatever way.
+pub(crate) fn unregister_at_the_end() {
+    // SAFETY: the key exists, and the value counts the destructor's rounds.
+    unsafe { libc::pthread_setspecific(key(), core::ptr::without_provenance(1)) };
+}
+
 /// Keeps the calling thread's result with its record, as a root, until somebody joins it.
 fn keep_result(result: usize) {
     if let Some(t) = REGISTRY.current() {
@@ -91,8 +97,7 @@ pub fn register_current(stack_base: *mut u8) -> bool {
         Ok(new) => {
             if new && known {
                 // A thread that forgets to unregister: its stack is about to go.
-                // SAFETY: the key exists, and the value counts the destructor's rounds.
-                unsafe { libc::pthread_setspecific(key(), core::ptr::without_provenance(1)) };
+                unregister_at_the_end();
             }
             new
         }
@@ -165,8 +170,7 @@ extern "C" fn thread_begins(record: *mut c_void) -> *mut c_void {
     // SAFETY: `create` passes a record of the registry.
     let record = unsafe { &*record.cast::<Thread>() };
     let (start, argument) = REGISTRY.begin_current(record, base_of_new_stack());
-    // SAFETY: the key exists since `create`; the value counts the destructor's rounds.
-    unsafe { libc::pthread_setspecific(key(), core::ptr::without_provenance(1)) };
+    unregister_at_the_end();
     larder_sys::signal::unblock(stop::signal());
     // SAFETY: `create` stored the caller's start routine.
     let start = unsafe { core::mem::transmute::<usize, StartFn>(start) };
@@ -297,11 +301,12 @@ pub fn suspend_signal() -> c_int {
 /// A stop by [`stop_world`] is under way. Sync: the thread that stops the world.
 static EXTERNAL: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs `f` with every other registered thread stopped and the loader's list held, in the order of the locks: no collector
-/// is on its way, and then the list, which a stopped thread could hold. `f` must not allocate.
+/// Runs `f` with every other registered thread stopped and the loader's list held, which a stopped thread could hold. It takes the locks
+/// of a collector in a collector's order. `f` must not allocate.
 pub(crate) fn with_stopped_world(f: impl FnOnce()) {
-    crate::cycle::without_collectors(|| {
-        larder_sys::loader::with_objects_held(|| {
+    let outside = gate::mask();
+    gate::with_objects_inside(|| {
+        crate::cycle::with_cycle_lock(|| {
             crate::lock::with(|| {
                 let registry = REGISTRY.lock_to_stop();
                 registry.stop_world();
@@ -311,12 +316,13 @@ pub(crate) fn with_stopped_world(f: impl FnOnce()) {
             stop::wake_resumed(1);
         });
     });
+    outside.set();
 }
 
 /// Stops every other registered thread until [`start_world`]; the caller must not allocate meanwhile.
 pub fn stop_world() {
-    let mask = crate::cycle::mask_at_gate();
-    crate::cycle::keep_collectors_out();
+    let mask = gate::mask();
+    gate::keep_collectors_out();
     crate::lock::acquire();
     mask.set();
     core::mem::ManuallyDrop::new(REGISTRY.lock_to_stop()).stop_world();
@@ -326,13 +332,13 @@ pub fn stop_world() {
 /// Resumes what [`stop_world`] stopped.
 pub fn start_world() {
     if EXTERNAL.swap(0, Ordering::Relaxed) == 1 {
-        let mask = crate::cycle::mask_at_gate();
+        let mask = gate::mask();
         // SAFETY: `stop_world` on this thread took both locks.
         unsafe {
             REGISTRY.resume_and_unlock();
             crate::lock::release();
         }
-        crate::cycle::let_collectors_in();
+        gate::let_collectors_in();
         mask.set();
     }
 }
@@ -345,7 +351,7 @@ pub fn suspend(thread: libc::pthread_t) -> bool {
         return suspend::suspend_self();
     }
     // A collector holds every lock with signals masked; so there must be none while a thread is asked.
-    crate::cycle::without_collectors(|| crate::lock::with(|| suspend::suspend(thread as usize)))
+    gate::without_collectors(|| crate::lock::with(|| suspend::suspend(thread as usize)))
 }
 
 /// Lets a suspended thread go on. False where it was not suspended.

@@ -6,10 +6,12 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use larder_blocks::block::{Block, State};
 use larder_blocks::class;
 use larder_blocks::space::BLOCK_SHIFT;
-use larder_trace::window::Range;
+use larder_trace::cells::Cells;
+use larder_trace::window::{NARROW, Range};
 use larder_trace::{Entry, Interior, Marked, Objects};
 use larder_units::BLOCK;
 
+use crate::epochs::Epochs;
 use crate::heap::HEAP;
 use crate::roots;
 
@@ -24,10 +26,7 @@ pub(crate) struct View {
     base: usize,
     span: usize,
     table: usize,
-    /// Mark byte of an object that is allocated and not yet marked.
-    old: u8,
-    /// Mark byte of a marked object.
-    new: u8,
+    epochs: Epochs,
     all_interior: bool,
 }
 
@@ -37,12 +36,16 @@ pub(crate) struct Spot {
     /// The record of the first block of the run.
     block: &'static Block,
     mark: &'static AtomicU8,
+    /// First byte of the object.
+    base: usize,
 }
 
 /// The mark byte of no object. No epoch is 0.
 static NOWHERE: AtomicU8 = AtomicU8::new(0);
 /// The record of no block.
 static NO_BLOCK: Block = Block::new();
+/// No place.
+const NO_SPOT: Spot = Spot { block: &NO_BLOCK, mark: &NOWHERE, base: 0 };
 
 #[inline(always)]
 fn block_in(table: usize, index: usize) -> &'static Block {
@@ -56,21 +59,25 @@ fn counts(displacement: usize, all: bool) -> bool {
     all || displacement == 0 || roots::is_valid_displacement(displacement)
 }
 
-/// The cell that contains the byte `within` a run of cells. `all`: wherever in the cell that is.
+/// Out of line, so that a branch leads here where there is no place: the processor goes on with the place before it knows whether there
+/// is one.
+#[cold]
+#[inline(never)]
+fn no_place() {}
+
+/// The cell of the block that contains the byte `within` it, if that keeps it. `all`: wherever in the cell it is.
 #[inline(always)]
-fn find_cell(block: &'static Block, within: usize, all: bool) -> Option<Spot> {
+fn cell_in(block: &'static Block, within: usize, all: bool) -> Option<usize> {
     let cell = class::cell_at(within, block.reciprocal.get());
-    if cell >= block.cells.get() as usize || !(all || counts(within - cell * block.cell.get() as usize, false)) {
-        return None;
-    }
-    // SAFETY: `cell` is a cell of the block.
-    Some(Spot { block, mark: unsafe { block.mark(cell) } })
+    let is_kept = all || counts(within - cell * block.cell.get() as usize, false);
+    (cell < block.cells.get() as usize && is_kept).then_some(cell)
 }
 
-/// `find` for what is not in the first block of a run of cells. Not a method: a view has too many fields to be passed in
-/// registers, and one that is in memory makes the marker's loop slower.
+/// The block that holds the object, and its cell there, for what is not in the first block of a run of cells. Not a method: a view has too
+/// many fields to be passed in registers, and one that is in memory makes the marker's loop slower. So does a result that is.
+#[cold]
 #[inline(never)]
-fn find_elsewhere(table: usize, offset: usize, all: bool) -> Option<Spot> {
+fn find_elsewhere(table: usize, offset: usize, all: bool) -> (&'static Block, u32) {
     let mut index = offset >> BLOCK_SHIFT;
     let mut block = block_in(table, index);
     if block.state() == State::Tail {
@@ -78,36 +85,25 @@ fn find_elsewhere(table: usize, offset: usize, all: bool) -> Option<Spot> {
         block = block_in(table, index);
     }
     let within = offset - (index << BLOCK_SHIFT);
-    match block.state() {
-        State::Small => find_cell(block, within, all),
-        State::Large if within < block.size.get() && counts(within, all) => {
-            // SAFETY: a large object is its block's one cell.
-            Some(Spot { block, mark: unsafe { block.mark(0) } })
-        }
+    let cell = match block.state() {
+        State::Small => cell_in(block, within, all),
+        // A large object is its block's one cell.
+        State::Large if within < block.size.get() && counts(within, all) => Some(0),
         _ => None,
-    }
+    };
+    cell.map_or((&NO_BLOCK, 0), |cell| (block, cell as u32))
 }
 
 impl View {
-    /// A view for the cycle that goes from epoch `old` to `new`. World stopped.
-    pub fn new(old: u8, new: u8) -> Self {
+    /// A view for the cycle that has these epochs.
+    pub fn new(epochs: Epochs) -> Self {
         Self {
             base: HEAP.space.base(),
             span: HEAP.space.span(),
             table: HEAP.space.table(),
-            old,
-            new,
+            epochs,
             all_interior: HEAP.round.load(Ordering::Relaxed) > 15,
         }
-    }
-
-    /// First byte of the object at a spot.
-    #[inline(always)]
-    fn base_at(self, spot: Spot) -> usize {
-        let record = core::ptr::from_ref(spot.block).addr();
-        let first = self.base + (record - self.table) * (BLOCK.0 / size_of::<Block>());
-        let cell = core::ptr::from_ref(spot.mark).addr() - spot.block.marks.get();
-        first + cell * spot.block.cell.get() as usize
     }
 
     /// Bytes that the object at a spot keeps.
@@ -121,13 +117,13 @@ impl View {
 
     /// Whether the object that contains `address` is marked; `None` outside of objects.
     pub fn is_marked(self, address: usize) -> Option<bool> {
-        self.find(address, Interior::Always).map(|spot| spot.mark.load(Ordering::Relaxed) == self.new)
+        self.find(address, Interior::Always).map(|spot| spot.mark.load(Ordering::Relaxed) == self.epochs.new)
     }
 
     /// Marks an object without scanning it.
     pub fn set_mark(self, address: usize) {
         if let Some(spot) = self.find(address, Interior::Always) {
-            spot.mark.store(self.new, Ordering::Relaxed);
+            spot.mark.store(self.epochs.new, Ordering::Relaxed);
         }
     }
 
@@ -135,13 +131,13 @@ impl View {
     pub fn entry_of(self, address: usize) -> Option<Entry> {
         let spot = self.find(address, Interior::Always)?;
         let descriptor = spot.block.descriptor.get();
-        (descriptor != 0).then(|| Entry::at(self.base_at(spot), descriptor))
+        (descriptor != 0).then(|| Entry::at(spot.base, descriptor))
     }
 
     /// First and one past the last address of the object that contains `address`.
     fn extent(self, address: usize) -> (usize, usize) {
         match self.find(address, Interior::Always) {
-            Some(spot) => (self.base_at(spot), self.base_at(spot) + self.bytes_at(spot)),
+            Some(spot) => (spot.base, spot.base + self.bytes_at(spot)),
             None => (0, 0),
         }
     }
@@ -163,7 +159,7 @@ impl View {
     pub fn base_of(self, address: usize) -> Option<usize> {
         let spot = self.find(address, Interior::Always)?;
         let m = spot.mark.load(Ordering::Relaxed);
-        (m == self.old || m == self.new).then(|| self.base_at(spot))
+        self.epochs.is_allocated(m).then_some(spot.base)
     }
 }
 
@@ -181,7 +177,8 @@ impl Objects for View {
         if offset >= self.span {
             return None;
         }
-        self.find_in_range(word, self.counts_everywhere(interior))
+        let spot = self.look_up(word, self.counts_everywhere(interior));
+        (spot.base != 0).then_some(spot)
     }
 
     #[inline(always)]
@@ -190,18 +187,36 @@ impl Objects for View {
     }
 
     #[inline(always)]
-    fn find_in_range(self, word: usize, all: bool) -> Option<Spot> {
+    fn look_up(self, word: usize, all: bool) -> Spot {
         let offset = word.wrapping_sub(self.base);
-        let block = block_in(self.table, offset >> BLOCK_SHIFT);
-        if block.state() != State::Small {
-            return find_elsewhere(self.table, offset, all);
+        let mut block = block_in(self.table, offset >> BLOCK_SHIFT);
+        let within = offset & (BLOCK.0 - 1);
+        let mut first = word - within;
+        let mut cell;
+        if block.state() == State::Small {
+            let Some(found) = cell_in(block, within, all) else {
+                no_place();
+                return NO_SPOT;
+            };
+            cell = found;
+        } else {
+            let number;
+            (block, number) = find_elsewhere(self.table, offset, all);
+            if core::ptr::eq(block, &raw const NO_BLOCK) {
+                return NO_SPOT;
+            }
+            let index = (core::ptr::from_ref(block).addr() - self.table) / size_of::<Block>();
+            (first, cell) = (self.base + (index << BLOCK_SHIFT), number as usize);
         }
-        find_cell(block, offset & (BLOCK.0 - 1), all)
+        // SAFETY: `cell` is a cell of the block.
+        let mark = unsafe { block.mark(cell) };
+        cell *= block.cell.get() as usize;
+        Spot { block, mark, base: first + cell }
     }
 
     #[inline(always)]
     fn nowhere(self) -> Spot {
-        Spot { block: &NO_BLOCK, mark: &NOWHERE }
+        NO_SPOT
     }
 
     #[inline(always)]
@@ -215,7 +230,11 @@ impl Objects for View {
         larder_sys::hint::prefetch(start);
         if cell > LINE {
             let last = start + select_unpredictable(scanned, cell - 1, 0);
-            for line in 1..PREFETCHED / LINE {
+            larder_sys::hint::prefetch((start + LINE).min(last));
+            if cell <= 2 * LINE {
+                return larder_sys::hint::prefetch(last);
+            }
+            for line in 2..PREFETCHED / LINE {
                 larder_sys::hint::prefetch((start + line * LINE).min(last));
             }
         }
@@ -225,13 +244,13 @@ impl Objects for View {
     fn mark(self, spot: Spot) -> Option<Marked> {
         // Relaxed: two markers may both see the old value; then the object is scanned twice, which is harmless. Nothing
         // else is published through the byte.
-        if spot.mark.load(Ordering::Relaxed) != self.old {
+        if !self.epochs.is_unmarked(spot.mark.load(Ordering::Relaxed)) {
             return None;
         }
-        spot.mark.store(self.new, Ordering::Relaxed);
-        let (base, bytes, descriptor) = (self.base_at(spot), self.bytes_at(spot), spot.block.descriptor.get());
-        Some(Marked { bytes, entry: Entry::at(base, descriptor) })
+        spot.mark.store(self.epochs.new, Ordering::Relaxed);
+        Some(Marked { bytes: self.bytes_at(spot), entry: Entry::at(spot.base, spot.block.descriptor.get()) })
     }
+
     #[inline(always)]
     fn is_leaf(self, spot: Spot) -> bool {
         spot.block.descriptor.get() == 0
@@ -240,10 +259,36 @@ impl Objects for View {
     #[inline(always)]
     fn mark_leaf(self, spot: Spot) -> Option<usize> {
         // Relaxed: as in `mark`.
-        if spot.mark.load(Ordering::Relaxed) != self.old {
+        if !self.epochs.is_unmarked(spot.mark.load(Ordering::Relaxed)) {
             return None;
         }
-        spot.mark.store(self.new, Ordering::Relaxed);
+        spot.mark.store(self.epochs.new, Ordering::Relaxed);
         Some(self.bytes_at(spot))
+    }
+
+    #[inline(always)]
+    fn cells_around(self, word: usize) -> Option<Cells> {
+        let offset = word.wrapping_sub(self.base);
+        let block = block_in(self.table, offset >> BLOCK_SHIFT);
+        // A length in words, or with its tag far more than that.
+        let words = block.descriptor.get().rotate_right(3);
+        (block.state() == State::Small && words <= NARROW).then(|| Cells {
+            first: word - (offset & (BLOCK.0 - 1)),
+            bytes: block.cell.get() as usize,
+            reciprocal: block.reciprocal.get(),
+            count: block.cells.get() as usize,
+            marks: core::ptr::with_exposed_provenance(block.marks.get()),
+            words,
+        })
+    }
+
+    #[inline(always)]
+    fn mark_byte(self, mark: &AtomicU8) -> bool {
+        // Relaxed: as in `mark`.
+        let is_unmarked = self.epochs.is_unmarked(mark.load(Ordering::Relaxed));
+        if is_unmarked {
+            mark.store(self.epochs.new, Ordering::Relaxed);
+        }
+        is_unmarked
     }
 }

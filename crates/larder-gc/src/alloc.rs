@@ -12,12 +12,14 @@ use larder_units::GRANULE;
 use crate::callbacks::{memory_exhausted, warn};
 use crate::data::GC_non_gc_bytes;
 
-/// The client decides what to return where memory is exhausted.
+/// The client decides what to return where memory is exhausted. `errno` says why, as after `malloc`.
 #[cold]
 #[inline(never)]
 pub fn out_of_memory_slow(bytes: usize) -> *mut c_void {
     let text = c"Out of Memory! Heap size: %lu MiB. Returning NULL!\n";
     warn(text.as_ptr(), stats::snapshot().heap >> 20);
+    // SAFETY: the address of this thread's errno.
+    unsafe { *libc::__errno_location() = libc::ENOMEM };
     memory_exhausted(bytes)
 }
 
@@ -105,7 +107,8 @@ pub unsafe extern "C" fn GC_free(object: *mut c_void) {
     unsafe { larder_fixed::free(object.cast()) }
 }
 
-/// Allocates zeroed memory at an address that is a multiple of `align`.
+/// Allocates zeroed memory at an address that is a multiple of `align`, which need not be a power of two: libgc takes what a program
+/// computes, `sizeof` of a structure for one. Up to a granule all objects are taken for aligned.
 ///
 /// libgc refuses alignments above half a block; the heap has no such limit.
 #[unsafe(no_mangle)]
@@ -113,27 +116,21 @@ pub extern "C" fn GC_memalign(align: usize, bytes: usize) -> *mut c_void {
     if align <= GRANULE.0 {
         return GC_malloc(bytes);
     }
-    if !align.is_power_of_two() {
-        return ptr::null_mut();
-    }
-    // SAFETY: a known kind and a power of two.
+    // SAFETY: a known kind, and not 0.
     let p = unsafe { allocate_aligned(kind::NORMAL, bytes, align) };
     if p.is_null() { out_of_memory_slow(bytes) } else { p.cast() }
 }
 
-/// As `posix_memalign`, from the collected heap.
+/// As `posix_memalign`, from the collected heap. Without memory the place for the result gets null, as in libgc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GC_posix_memalign(into: *mut *mut c_void, align: usize, bytes: usize) -> c_int {
     if !align.is_power_of_two() || align < size_of::<*mut c_void>() {
         return libc::EINVAL;
     }
     let p = GC_memalign(align, bytes);
-    if p.is_null() {
-        return libc::ENOMEM;
-    }
     // SAFETY: the caller's place for the result.
     unsafe { *into = p };
-    0
+    if p.is_null() { libc::ENOMEM } else { 0 }
 }
 
 /// Copies `length` bytes into a new pointer-free object and ends them with a zero; null and `ENOMEM` without memory.

@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 
-use larder_fixed::cycle;
+use larder_fixed::{cycle, pacing};
 
 use crate::callbacks::{StopFn, stop_function};
 use crate::data::GC_dont_gc;
@@ -59,5 +59,5 @@ pub extern "C" fn GC_is_disabled() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_expand_hp(bytes: usize) -> c_int {
     GC_init();
-    c_int::from(cycle::expand(bytes))
+    c_int::from(pacing::expand(bytes))
 }

@@ -4,12 +4,13 @@ use core::ffi::{CStr, c_int};
 
 use larder_fixed::barrier::Algorithm;
 use larder_fixed::concurrent::{self, Refused, Way};
+use larder_fixed::generations;
 use larder_sys::env::{is_set, parse_size, var};
 use larder_sys::say;
 use larder_sys::watch::Kind;
 use larder_units::Nanos;
 
-use crate::data::{GC_time_limit, Int};
+use crate::data::{GC_full_freq, GC_time_limit, Int};
 use crate::init::{GC_init, is_ready};
 
 /// libgc's `GC_TIME_UNLIMITED`, and its default.
@@ -23,6 +24,10 @@ const PROTECTS_NONE: c_int = 0;
 static FORBIDDEN: Int = Int::new(0);
 /// Pages are protected by `mprotect`.
 static PROTECTS: Int = Int::new(0);
+/// `GC_full_freq` was set, and is to be honoured.
+static CHOSEN: Int = Int::new(0);
+/// `LARDER_YOUNG` was read.
+static BY_USER: Int = Int::new(0);
 /// A refusal was said.
 static SAID: Int = Int::new(0);
 
@@ -47,6 +52,19 @@ pub fn read_environment() {
             None => say!("LARDER_MARKERS_BESIDE is not a number from 1 to 16, and is ignored"),
         }
     }
+    if let Some(text) = var(c"LARDER_YOUNG") {
+        match parse_size(text) {
+            Some(most) => {
+                BY_USER.set(1);
+                generations::set_young_cycles(most);
+            }
+            None => say!("LARDER_YOUNG is not a number, and is ignored"),
+        }
+    }
+    if is_set(c"GC_FULL_FREQUENCY") {
+        CHOSEN.set(1);
+    }
+    use_frequency();
     let wish = var(c"LARDER_CONCURRENT").map(CStr::to_bytes);
     if is_set(c"GC_DISABLE_INCREMENTAL") || wish == Some(b"0") {
         FORBIDDEN.set(1);
@@ -88,6 +106,19 @@ fn wanted_way() -> Option<Option<Way>> {
     }
 }
 
+/// The client has set how many young cycles come between two full ones.
+pub fn frequency_is_chosen() {
+    CHOSEN.set(1);
+    use_frequency();
+}
+
+/// Has `GC_full_freq` honoured, where somebody has set it and nothing goes first.
+fn use_frequency() {
+    if CHOSEN.is_set() && !BY_USER.is_set() && is_ready() {
+        generations::set_young_cycles(usize::try_from(GC_full_freq.get()).unwrap_or(0));
+    }
+}
+
 /// Makes cycles concurrent, or says once why they are not.
 fn turn_on() -> bool {
     if concurrent::is_on() {
@@ -98,6 +129,9 @@ fn turn_on() -> bool {
         Some(way) => match concurrent::turn_on(way) {
             Ok(way) => {
                 PROTECTS.set(c_int::from(way == Way::Watch(Kind::Mprotect)));
+                if BY_USER.is_set() && !concurrent::watches_between_cycles() {
+                    say!("LARDER_YOUNG needs LARDER_WATCH=uffd or mprotect, and is ignored: every cycle is full");
+                }
                 return true;
             }
             Err(refused) => refused,

@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use larder_fixed::{cycle, hooks, lock, roots, stats};
+use larder_fixed::{cycle, hooks, lock, pacing, roots, stats};
 use larder_sys::clock::now;
 use larder_sys::thread::{main_stack_base, pid, stack_bounds, tid, yield_now};
 use larder_units::Nanos;
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn sync_variables() {
     roots::set_no_dls(GC_no_dls.is_set());
     larder_fixed::settings::set_java_finalization(GC_java_finalization.is_set());
     larder_fixed::settings::set_finalize_on_demand(GC_finalize_on_demand.is_set());
-    cycle::set_free_space_divisor(GC_free_space_divisor.get().max(1));
+    pacing::set_free_space_divisor(GC_free_space_divisor.get().max(1));
     settings::sync();
     if GC_find_leak.is_set() {
         errors::watch_leaks();

@@ -154,9 +154,10 @@ pub extern "C" fn GC_print_free_list(kind: c_int, granules: usize) {
     crate::log_line!("Free list of kind {kind}, {granules} granules: Larder keeps no free lists");
 }
 
-/// Clears the dead part of the stack in libgc. Larder's own frames are shallow; the argument is returned.
+/// Clears a part of the dead stack, next to the caller's frame; the argument is returned.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_clear_stack(argument: *mut c_void) -> *mut c_void {
+    larder_sys::thread::clear_dead_frames();
     argument
 }
 

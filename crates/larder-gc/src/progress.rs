@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 
 use larder_fixed::stats::snapshot;
-use larder_fixed::{cycle, finalization, hooks, object};
+use larder_fixed::{cycle, finalization, hooks, object, pacing};
 use larder_sys::clock::now;
 use larder_sys::cpus;
 use larder_units::Nanos;
@@ -105,7 +105,7 @@ pub fn initialised() {
     }
     if is_on() {
         log_line!("Number of processors: {}", cpus::usable());
-        log_line!("Started {} mark helper threads", cycle::markers() - 1);
+        log_line!("Started {} mark helper threads", pacing::markers() - 1);
     }
 }
 

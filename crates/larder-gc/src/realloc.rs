@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 use core::ptr;
 
-use larder_fixed::{barrier, kind, object};
+use larder_fixed::{barrier, kind, object, roots};
 
 use crate::alloc::{GC_free, GC_malloc, allocate_or_exhausted, allocate_uncollectable};
 use crate::callbacks::abort;
@@ -21,7 +21,9 @@ pub unsafe extern "C" fn GC_realloc(old: *mut c_void, bytes: usize) -> *mut c_vo
         return ptr::null_mut();
     }
     let Some(base) = object::base(old.addr()) else { abort(c"Bad argument to GC_realloc: not an object") };
-    let (size, kind) = (object::size(base), object::kind_of(base));
+    // An aligned object begins inside of its cell, and has what is left of it.
+    let inside = old.addr() - base;
+    let (size, kind) = (object::size(base) - inside, object::kind_of(base));
     if bytes.saturating_add(extra_byte()) <= size && bytes >= size / 2 {
         if !kind::is_pointer_free(kind) {
             barrier::vanishes(old.addr() + bytes, old.addr() + size);
@@ -30,6 +32,10 @@ pub unsafe extern "C" fn GC_realloc(old: *mut c_void, bytes: usize) -> *mut c_vo
             unsafe { ptr::write_bytes(old.cast::<u8>().add(bytes), 0, size - bytes) };
         }
         return old;
+    }
+    // Moving frees it.
+    if inside != 0 && !roots::is_valid_displacement(inside) {
+        abort(c"Bad argument to GC_realloc: inside of an object, and not at its start");
     }
     let new = if kind::uncollectable(kind) {
         allocate_uncollectable(kind, bytes)

@@ -5,20 +5,19 @@ use core::ffi::{c_char, c_int, c_void};
 use larder_fixed::kind::Entry;
 use larder_fixed::roots;
 
-use crate::callbacks::abort;
 use crate::init::GC_init;
 
 /// A function that says whether a library's data is searched.
 pub type StaticFilter = unsafe extern "C" fn(*const c_char, *mut c_void, usize) -> c_int;
 
-/// Adds a range that is searched for pointers in each cycle.
+/// Adds a range that is searched for pointers in each cycle. One that is empty, or that ends before it begins, is none: libgc
+/// takes it without a word, and programs compute such ranges from symbols of the linker.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_add_roots(low: *mut c_void, high: *mut c_void) {
     GC_init();
-    if high < low {
-        abort(c"Bad argument to GC_add_roots: the range ends before it begins");
+    if low < high {
+        roots::add(low.addr(), high.addr());
     }
-    roots::add(low.addr(), high.addr());
 }
 
 /// Removes every registered range that lies in the given one as a whole.

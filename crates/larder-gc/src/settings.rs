@@ -5,7 +5,7 @@
 
 use core::ffi::{c_int, c_uint, c_ulong};
 
-use larder_fixed::{cycle, settings as heap};
+use larder_fixed::{pacing, settings as heap};
 
 use crate::callbacks::abort;
 use crate::data::{
@@ -119,9 +119,18 @@ int_setting! {
     /// Accepted: nothing is ever collected at initialisation.
     GC_set_dont_precollect, GC_get_dont_precollect => GC_dont_precollect
 }
-int_setting! {
-    /// Accepted: every cycle is full.
-    GC_set_full_freq, GC_get_full_freq => GC_full_freq
+/// Lets so many young cycles come between two full ones, where cycles mark beside the program and it asks for that by this call, or its
+/// user by `GC_FULL_FREQUENCY` or `LARDER_YOUNG`, which goes first.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_set_full_freq(cycles: c_int) {
+    GC_full_freq.set(cycles);
+    incremental::frequency_is_chosen();
+}
+
+/// The value that was set last, or the first one, 19. Without having been set it steers nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn GC_get_full_freq() -> c_int {
+    GC_full_freq.get()
 }
 int_setting! {
     /// Whether `GC_gcollect` gives free memory back to the kernel.
@@ -213,7 +222,7 @@ pub extern "C" fn GC_get_all_interior_pointers() -> c_int {
 pub extern "C" fn GC_set_max_heap_size(bytes: usize) {
     MAX_HEAP.set(bytes);
     if is_ready() {
-        cycle::set_max_heap(bytes);
+        pacing::set_max_heap(bytes);
     }
 }
 

@@ -4,11 +4,12 @@ use core::ffi::{c_int, c_ulong, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
 
-use larder_fixed::stats::{Snapshot, add_allocated, add_freed, snapshot};
+use larder_fixed::stats::{self, Snapshot, add_allocated, add_freed};
 use larder_fixed::{cycle, lock};
-use larder_units::Nanos;
+use larder_units::{BLOCK, Nanos};
 
 use crate::data::{GC_gc_no, GC_non_gc_bytes, GC_parallel, Word};
+use crate::init::is_ready;
 
 /// The total pause when measuring began; the largest number while it has not.
 static MEASURED_FROM_NS: Word = Word::new(usize::MAX);
@@ -26,6 +27,18 @@ pub fn publish() {
 pub fn note_reclaimed(bytes: usize) {
     RECLAIMED_BEFORE.set(RECLAIMED_BEFORE.get().wrapping_add(RECLAIMED_LAST.get()));
     RECLAIMED_LAST.set(bytes);
+}
+
+/// The heap's numbers as clients know them: room that the heap may take counts as room that it has, as in libgc, where
+/// [`GC_expand_hp`](crate::collect::GC_expand_hp) and the initial size take memory at once. Programs divide by the heap's size, and expand it until it is
+/// large enough.
+pub fn snapshot() -> Snapshot {
+    let mut s = stats::snapshot();
+    let room = if is_ready() { s.promised.max(BLOCK.0).saturating_sub(s.unmapped) } else { 0 };
+    let more = room.saturating_sub(s.heap);
+    s.heap += more;
+    s.free += more;
+    s
 }
 
 /// Bytes allocated in all.

@@ -3,13 +3,13 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 use larder_fixed::finalization::Registration;
-use larder_fixed::stats::{self, snapshot};
-use larder_fixed::{finalization, lock, roots, threads};
+use larder_fixed::{finalization, lock, roots, stats, threads};
 
 use crate::data::GC_gc_no;
 use crate::init::since_init;
 use crate::log_line;
 use crate::print::Text;
+use crate::stats::snapshot;
 
 /// A function of the client's that is called with an argument of its own.
 pub type ClientFn = unsafe extern "C" fn(*mut c_void) -> *mut c_void;

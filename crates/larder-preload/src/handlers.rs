@@ -10,6 +10,8 @@ use core::mem::transmute;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use larder_threads::interposed::Table;
+
 use crate::runtime::{Next, table};
 
 /// Handlers of one signal that are remembered at a time.
@@ -83,11 +85,26 @@ const SIG_HOLD: usize = 2;
 type Action = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 type Install = unsafe extern "C" fn(c_int, usize) -> usize;
 
+/// The runtime's table, if it keeps what handles this signal: it is the one that stops threads, and who asks is the client.
+fn table_for(signal: c_int, handler: Option<usize>) -> Option<&'static Table> {
+    table().filter(|table| (table.stop_signal)() == signal && handler != Some(table.stop_handler as usize))
+}
+
 unsafe fn install_action(next: &Next, signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     // SAFETY: the caller's promise, which is that of sigaction; a copy differs in the handler and its mask only.
     unsafe {
         let action = transmute::<usize, Action>(next.address());
         let mut own = new.as_ref().copied();
+        if let Some(table) = table_for(signal, own.map(|own| own.sa_sigaction)) {
+            if let Some(own) = &mut own {
+                own.sa_sigaction = wrapped(signal, own.sa_sigaction);
+            }
+            (table.handle_stop_signal)(own.as_ref().map_or(ptr::null(), ptr::from_ref), old);
+            if let Some(old) = old.as_mut() {
+                old.sa_sigaction = unwrapped(signal, old.sa_sigaction);
+            }
+            return 0;
+        }
         if let Some(own) = &mut own {
             let handler = wrapped(signal, own.sa_sigaction);
             if let Some(table) = table()
@@ -109,6 +126,16 @@ unsafe fn install_action(next: &Next, signal: c_int, new: *const libc::sigaction
 }
 
 unsafe fn install_handler(next: &Next, signal: c_int, handler: usize) -> usize {
+    if let Some(table) = table_for(signal, Some(handler)) {
+        // SAFETY: zeroes are an action with an empty mask.
+        let (mut new, mut old) =
+            unsafe { (core::mem::zeroed::<libc::sigaction>(), core::mem::zeroed::<libc::sigaction>()) };
+        new.sa_sigaction = wrapped(signal, handler);
+        // The stop signal stays open, as in `masks`.
+        let new = if handler == SIG_HOLD { ptr::null() } else { ptr::from_ref(&new) };
+        (table.handle_stop_signal)(new, &mut old);
+        return unwrapped(signal, old.sa_sigaction);
+    }
     // SAFETY: the caller's promise, which is that of signal.
     let old = unsafe { transmute::<usize, Install>(next.address())(signal, wrapped(signal, handler)) };
     unwrapped(signal, old)

@@ -14,7 +14,9 @@ use std::sync::Mutex;
 use larder_fixed::concurrent::Way;
 use larder_fixed::finalization::{self, Order};
 use larder_fixed::options::{Form, Options};
-use larder_fixed::{allocate, allocate_aligned, allocate_many, concurrent, cycle, free, init, kind, object};
+use larder_fixed::{
+    allocate, allocate_aligned, allocate_many, concurrent, cycle, free, generations, init, kind, object,
+};
 use larder_sys::watch::Kind;
 
 use crate::table::Words;
@@ -28,8 +30,10 @@ pub struct Plan {
     pub threads: usize,
     /// Where the random numbers begin.
     pub seed: u64,
-    /// Operations of each thread.
+    /// Operations of each thread, at least.
     pub steps: usize,
+    /// Each thread goes on after them until this says so: for what a busy machine reaches late.
+    pub until: fn() -> bool,
     /// A cycle at every n-th refill.
     pub collect_every: Option<u64>,
     /// Whether interior pointers count everywhere.
@@ -44,6 +48,8 @@ pub struct Plan {
     pub beside: Option<Kind>,
     /// Markers beside the program, or as many as the heap thinks right.
     pub markers_beside: Option<usize>,
+    /// Most young cycles between two full ones.
+    pub young: usize,
     /// Called by each thread before its first and after its last operation.
     pub around: [fn(); 2],
 }
@@ -55,6 +61,7 @@ impl Plan {
             threads,
             seed,
             steps,
+            until: || true,
             collect_every: None,
             all_interior_pointers: true,
             finalizers: true,
@@ -62,6 +69,7 @@ impl Plan {
             widest_scan: Form::Avx512,
             beside: None,
             markers_beside: None,
+            young: 0,
             around: [|| {}; 2],
         }
     }
@@ -91,6 +99,9 @@ pub fn prepare(plan: &Plan) {
     if let Some(markers) = plan.markers_beside {
         concurrent::set_markers(markers);
     }
+    if plan.young > 0 {
+        generations::set_young_cycles(plan.young);
+    }
     if let Some(kind) = plan.beside {
         assert_eq!(concurrent::turn_on(Some(Way::Watch(kind))), Ok(Way::Watch(kind)));
     }
@@ -102,8 +113,10 @@ pub fn work(plan: &Plan) {
     crowd::all(plan.threads, move |i| {
         inner.around[0]();
         let mut fuzzer = Fuzzer::new(plan_seed(&inner, i), inner.finalizers);
-        for _ in 0..inner.steps {
+        let mut done = 0;
+        while done < inner.steps || !(inner.until)() {
             fuzzer.step();
+            done += 1;
         }
         fuzzer.finish();
         inner.around[1]();

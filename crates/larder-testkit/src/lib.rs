@@ -6,6 +6,7 @@
 
 use std::process::{Command, ExitStatus};
 
+pub mod beside;
 pub mod crowd;
 pub mod fuzz;
 pub mod handler;
@@ -18,8 +19,9 @@ pub mod verifier;
 /// Environment variable that says that this process is the child of [`in_child`].
 const CHILD: &str = "LARDER_TEST_CHILD";
 
-/// Seconds after which a child is killed: a hang must become a failure. Soak tests take their own time on top.
-const DEADLINE_SECONDS: u64 = 120;
+/// Seconds after which a child is killed: a hang must become a failure, and a machine with much else to do must not. Soak tests take their
+/// own time on top.
+const DEADLINE_SECONDS: u64 = 300;
 
 /// Environment of a process without restartable sequences: buffers then belong to threads.
 pub const WITHOUT_SEQUENCES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
@@ -88,6 +90,19 @@ pub fn soak_seconds() -> Option<u64> {
 /// The seed that the environment asks for (`LARDER_SEED`), to repeat a failed run.
 pub fn asked_seed() -> Option<u64> {
     std::env::var("LARDER_SEED").ok()?.parse().ok()
+}
+
+/// As [`in_child`], one process after another, each with a seed of its own: fixed ones, and the one that the environment asks for.
+pub fn for_each_seed(name: &str, environment: &[(&str, &str)], body: impl Fn(u64)) {
+    const SEED: &str = "LARDER_TEST_SEED";
+    if let Ok(seed) = std::env::var(SEED) {
+        return in_child(name, environment, || body(seed.parse().unwrap()));
+    }
+    for seed in [1, 2, 3].into_iter().chain(asked_seed()) {
+        let seed = seed.to_string();
+        let environment: Vec<_> = environment.iter().copied().chain([(SEED, seed.as_str())]).collect();
+        in_child(name, &environment, || unreachable!("the child has a seed"));
+    }
 }
 
 /// A small random number generator (xorshift64*), for reproducible sequences of operations.

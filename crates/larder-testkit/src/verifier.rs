@@ -22,6 +22,8 @@ use larder_threads::{REGISTRY, ThreadState};
 use larder_trace::descriptor;
 use larder_units::{BLOCK, Bytes, GRANULE};
 
+use crate::beside;
+
 /// What a test promises about its roots and its objects.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
@@ -30,13 +32,17 @@ pub struct Rules {
     /// Words of live objects that lie inside the heap are addresses of allocated objects: the test frees nothing that
     /// it still refers to, and stores no numbers that look like addresses.
     pub nothing_dangles: bool,
+    /// A word keeps an object that came to lie at its address later. A young cycle may not look at such a word: an old object on a page that
+    /// nobody has written since is not scanned.
+    pub older_words_keep: bool,
     /// No thread that the heap does not know uses it: nobody changes a record while the world is stopped.
     pub everybody_stops: bool,
 }
 
 impl Rules {
     /// For programs whose every root and pointer is known.
-    pub const EXACT: Self = Self { nothing_else_is_marked: true, nothing_dangles: true, everybody_stops: true };
+    pub const EXACT: Self =
+        Self { nothing_else_is_marked: true, nothing_dangles: true, older_words_keep: true, everybody_stops: true };
     /// For programs with finalizers, whose roots the verifier does not see.
     pub const WITH_FINALIZERS: Self = Self { nothing_else_is_marked: false, ..Self::EXACT };
     /// For programs that store whatever they like.
@@ -85,8 +91,10 @@ static OBJECTS: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of their cells. Sync: as `CYCLES`.
 static REACHED: AtomicUsize = AtomicUsize::new(0);
 
-/// Verifies every cycle from now on. The heap is initialised; the world runs.
+/// Verifies every cycle from now on. The heap is initialised; the world runs. Where the environment asks for it, cycles run beside
+/// the program from here on, and less can be asked of them ([`crate::beside`]).
 pub fn watch(rules: Rules) {
+    let rules = beside::as_asked(rules);
     let (low, high) = stats::plausible_bounds();
     let map = |bytes| memory::map_lazy(Bytes(bytes)).expect("address space for the verifier").as_ptr();
     larder_fixed::lock::with(|| {
@@ -98,10 +106,12 @@ pub fn watch(rules: Rules) {
         v.stack = map(STACK * size_of::<usize>()).cast();
     });
     cycle::inspect_with(Some(inspect));
+    beside::turn_on();
 }
 
 /// Changes the rules, for the cycles that begin after this.
 pub fn set_rules(rules: Rules) {
+    let rules = beside::as_asked(rules);
     // SAFETY: under the allocation lock, see `Guarded`.
     larder_fixed::lock::with(|| unsafe { (*VERIFIER.0.get()).rules = rules });
 }
@@ -429,7 +439,7 @@ impl Walk<'_> {
             for cell in 0..b.cells.get() as usize {
                 let base = self.low + index * BLOCK.0 + cell * b.cell.get() as usize;
                 let (marked, reached) = (object::is_marked(base), self.is_reached(base));
-                if reached && !marked {
+                if reached && !marked && self.v.rules.older_words_keep {
                     die!(
                         "verifier: the object {base:#x} of {} bytes, kind {}, is reachable but not marked (cycle {})",
                         object::size(base),

@@ -57,6 +57,25 @@ fn build(root: Words) {
             }
             root.set(3, node.expose_provenance());
         }
+        // A list whose elements also refer to the one before them, to one further on (a parent), and to a leaf with an address in it, which
+        // keeps nothing. Elements change their shape now and then.
+        let mut parent = 0;
+        for i in 0..50_000 {
+            let node = allocate(kind::NORMAL, if i % 1000 == 0 { 200 } else { 72 }).cast::<usize>();
+            let next = core::ptr::with_exposed_provenance_mut::<usize>(root.get(4));
+            node.add(usize::from(i / 5000 % 2 == 0)).write(next.expose_provenance());
+            root.set(4, node.expose_provenance());
+            if !next.is_null() {
+                next.add(3).write(node.expose_provenance());
+            }
+            if i % 18 == 0 {
+                parent = node.expose_provenance();
+            }
+            node.add(4).write(parent);
+            let leaf = allocate(kind::POINTER_FREE, 16).cast::<usize>();
+            node.add(5).write(leaf.expose_provenance());
+            leaf.write(allocate(kind::NORMAL, 24).expose_provenance());
+        }
     }
 }
 
@@ -67,7 +86,7 @@ fn every_version_of_the_collector_marks_the_same() {
         verifier::watch(Rules::EXACT);
         // SAFETY: never used: the heap's own data name the first block.
         unsafe { allocate(kind::POINTER_FREE, 8) };
-        let root = Words::roots(4);
+        let root = Words::roots(5);
         crowd::spawn(move || build(root)).join();
         let collect = || {
             // Twice: the second begins with every helper asleep.
@@ -83,7 +102,7 @@ fn every_version_of_the_collector_marks_the_same() {
             assert!(objects.abs_diff(all.0) < 10, "{set:?}: {objects} objects, and not {}", all.0);
         }
         // Each version frees the same, too.
-        for (gone, set) in sets().into_iter().enumerate().skip(1).take(4) {
+        for (gone, set) in sets().into_iter().enumerate().skip(1).take(5) {
             ablation::set(set);
             root.set(gone - 1, 0);
             let before = verifier::reached().0;

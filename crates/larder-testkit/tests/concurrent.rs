@@ -2,44 +2,29 @@
 
 use larder_fixed::concurrent::Way;
 use larder_fixed::options::Options;
-use larder_fixed::{concurrent, cycle, init, object};
+use larder_fixed::{allocate, concurrent, cycle, init, kind, object};
 use larder_sys::watch::Kind;
+use larder_testkit::beside::offered;
 use larder_testkit::fuzz::{Plan, run};
 use larder_testkit::mutator::{check, life, object_of};
 use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
-use larder_testkit::{WITHOUT_SEQUENCES, asked_seed, crowd, in_child};
+use larder_testkit::{WITHOUT_SEQUENCES, crowd, for_each_seed, in_child};
+use larder_threads::blocking::region;
+use larder_units::Nanos;
 
 const UFFD: Way = Way::Watch(Kind::Uffd);
 
-/// The kinds of watching that this machine offers; each has its tests.
-fn offered(kind: Kind) -> bool {
-    let offered = kind.is_offered();
-    if !offered {
-        eprintln!("SKIPPED: this machine does not offer {}", kind.name());
-    }
-    offered
-}
-
 /// One process after another, each with a seed of its own.
 fn fuzz(name: &str, kind: Kind, environment: &[(&str, &str)], plan: impl Fn(u64) -> Plan) {
-    const SEED: &str = "LARDER_TEST_SEED";
     if !offered(kind) {
         return;
     }
-    if let Ok(seed) = std::env::var(SEED) {
-        return in_child(name, environment, || {
-            run(&Plan { beside: Some(kind), ..plan(seed.parse().unwrap()) });
-            let [completed, _] = concurrent::completed();
-            eprintln!("{completed} of {} cycles marked beside the program", cycle::number());
-            assert!(completed > 2, "{completed} of {} cycles", cycle::number());
-        });
-    }
-    for seed in [1, 2, 3].into_iter().chain(asked_seed()) {
-        let seed = seed.to_string();
-        let environment: Vec<_> = environment.iter().copied().chain([(SEED, seed.as_str())]).collect();
-        in_child(name, &environment, || unreachable!("the child has a seed"));
-    }
+    for_each_seed(name, environment, |seed| {
+        run(&Plan { beside: Some(kind), until: || concurrent::completed()[0] > 2, ..plan(seed) });
+        let [completed, _] = concurrent::completed();
+        eprintln!("{completed} of {} cycles marked beside the program", cycle::number());
+    });
 }
 
 #[test]
@@ -94,6 +79,74 @@ fn eight_threads_without_cleaning_uffd() {
     fuzz("eight_threads_without_cleaning_uffd", Kind::Uffd, &[("LARDER_ABLATE", "clean")], |seed| Plan {
         collect_every: Some(15),
         ..Plan::new(8, seed, 800)
+    });
+}
+
+/// The first stop looks at no stack: each thread stands still once more for a look at its own.
+#[test]
+fn eight_threads_looked_at_one_at_a_time_uffd() {
+    fuzz("eight_threads_looked_at_one_at_a_time_uffd", Kind::Uffd, &[], |seed| {
+        concurrent::set_pause_goal(Nanos(1));
+        Plan { collect_every: Some(15), ..Plan::new(8, seed, 800) }
+    });
+}
+
+#[test]
+fn eight_threads_without_sequences_looked_at_one_at_a_time_mprotect() {
+    let name = "eight_threads_without_sequences_looked_at_one_at_a_time_mprotect";
+    fuzz(name, Kind::Mprotect, &[WITHOUT_SEQUENCES], |seed| {
+        concurrent::set_pause_goal(Nanos(1));
+        Plan { collect_every: Some(15), ..Plan::new(8, seed, 800) }
+    });
+}
+
+/// Sleepers are held, and wake all the time; threads with long stacks are asked, and begin and end meanwhile. What only their stacks
+/// keep is there in the end.
+#[test]
+fn stacks_that_are_looked_at_one_at_a_time_keep_what_they_hold() {
+    const FRAMES: usize = 40;
+    /// Frames of about 4 KiB, each with the only pointer to an object.
+    #[inline(never)]
+    fn deep(id: u64, left: usize, f: &dyn Fn()) {
+        let mut frame = [0usize; 512];
+        frame[left % 512] = object_of(id + left as u64, 64).expose_provenance();
+        core::hint::black_box(&mut frame);
+        if left > 0 {
+            deep(id, left - 1, f);
+        } else {
+            f();
+        }
+        let kept = core::hint::black_box(&frame)[left % 512];
+        check(core::ptr::with_exposed_provenance(kept), 64, id + left as u64);
+    }
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("stacks_that_are_looked_at_one_at_a_time_keep_what_they_hold", &[], || {
+        init(&Options { free_space_divisor: 30, ..Options::default() });
+        verifier::watch(Rules::WITH_FINALIZERS);
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+        // 100 kB of stacks in the first stop: the long ones are looked at one at a time.
+        concurrent::set_pause_goal(Nanos(100_000));
+        let is_over = || concurrent::completed()[0] >= 20;
+        crowd::all(24, move |thread| {
+            let id = thread as u64 * 1_000_000;
+            let mut round = 0;
+            while !is_over() {
+                round += 1;
+                let id = id + round * 1000;
+                match thread {
+                    // Collects.
+                    0 => {
+                        concurrent::ask();
+                        _ = concurrent::finish_if_ready();
+                        life(id);
+                    }
+                    1..4 => deep(id, FRAMES, &|| (0..50).for_each(|i| _ = object_of(i, 100))),
+                    _ => deep(id, 4, &|| region(|| larder_sys::thread::sleep(Nanos(200_000 * thread as u64)))),
+                }
+            }
+        });
     });
 }
 
@@ -159,6 +212,56 @@ fn threads_that_outrun_a_cycle_help_it_or_end_it() {
         let [completed, overtaken] = concurrent::completed();
         eprintln!("{completed} of {} cycles marked beside the program, {overtaken} were overtaken", cycle::number());
         assert!(completed >= 5);
+    });
+}
+
+/// Cells that wait on a shelf are claimed, and hold what was in their memory before. A word that looks like the address of one must not
+/// have that taken for an object with a descriptor.
+#[test]
+fn what_waits_on_a_shelf_is_not_scanned() {
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("what_waits_on_a_shelf_is_not_scanned", &[], || {
+        /// As a descriptor: so many bytes, which no memory has.
+        const LONG: usize = 0x0123_4567_89ab_cd00;
+        const CELLS: usize = 40;
+        init(&Options::default());
+        verifier::watch(Rules::WITH_FINALIZERS);
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+        for size in [1000, 2600, 5000, 9000].repeat(3) {
+            let memory = Words::hidden(2);
+            crowd::all(1, move |_| {
+                let (mut low, mut high) = (usize::MAX, 0);
+                for _ in 0..2000 {
+                    // SAFETY: a fresh object, dropped at once.
+                    unsafe {
+                        let object = allocate(kind::POINTER_FREE, 4000).cast::<usize>();
+                        (0..500).for_each(|word| object.add(word).write(LONG));
+                        (low, high) = (low.min(object.addr()), high.max(object.addr()));
+                    }
+                }
+                memory.set(0, low);
+                memory.set(1, high);
+            });
+            assert!(cycle::collect());
+            let roots = Words::roots(CELLS);
+            crowd::all(1, move |_| {
+                // What the pool still has is used up first.
+                let first = (0..10_000).map(|_| {
+                    // SAFETY: nothing is written to it.
+                    unsafe { allocate(kind::TYPED, size) }.addr()
+                });
+                let used = |at: &usize| (memory.get(0)..memory.get(1)).contains(at);
+                let first = first.filter(used).nth(CELLS).expect("memory is used again");
+                let cell = object::size(first);
+                (0..CELLS).for_each(|i| roots.set(i, first + i * cell));
+            });
+            let done = concurrent::completed()[0];
+            concurrent::ask();
+            crowd::wait_until(|| concurrent::finish_if_ready() || concurrent::completed()[0] > done);
+            (0..CELLS).for_each(|i| roots.set(i, 0));
+        }
     });
 }
 

@@ -11,7 +11,7 @@ use larder_testkit::verifier::{self, Rules};
 use larder_testkit::{WITHOUT_SEQUENCES, crowd, in_child, pattern};
 
 /// Seconds after which a child that hangs is killed.
-const CHILD_SECONDS: libc::c_uint = 20;
+const CHILD_SECONDS: libc::c_uint = 100;
 const KEPT: usize = 500;
 
 fn fill(table: Words, salt: u64) {

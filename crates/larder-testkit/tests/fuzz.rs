@@ -3,29 +3,9 @@
 //! A run that fails names its seed; `LARDER_SEED=N cargo test -p larder-testkit --test fuzz` repeats it.
 
 use larder_fixed::options::Form;
-use larder_fixed::{cycle, stats};
+use larder_fixed::stats;
 use larder_testkit::fuzz::{Plan, run};
-use larder_testkit::{WITHOUT_SEQUENCES, asked_seed, in_child};
-
-/// Fixed seeds, and the one that the environment asks for.
-fn seeds() -> Vec<u64> {
-    let mut seeds = vec![1, 2, 3];
-    seeds.extend(asked_seed());
-    seeds
-}
-
-/// One process after another, each with a seed of its own.
-fn for_each_seed(name: &str, environment: &[(&str, &str)], body: impl Fn(u64)) {
-    const SEED: &str = "LARDER_TEST_SEED";
-    if let Ok(seed) = std::env::var(SEED) {
-        return in_child(name, environment, || body(seed.parse().unwrap()));
-    }
-    for seed in seeds() {
-        let seed = seed.to_string();
-        let environment: Vec<_> = environment.iter().copied().chain([(SEED, seed.as_str())]).collect();
-        in_child(name, &environment, || unreachable!("the child has a seed"));
-    }
-}
+use larder_testkit::{WITHOUT_SEQUENCES, beside, for_each_seed};
 
 #[test]
 fn one_thread() {
@@ -68,7 +48,7 @@ fn four_threads_scanned_with_avx2_at_most() {
 fn eight_threads_and_four_markers_under_stress() {
     for_each_seed("eight_threads_and_four_markers_under_stress", &[], |seed| {
         run(&Plan { collect_every: Some(15), markers: Some(4), ..Plan::new(8, seed, 600) });
-        assert!(cycle::number() > 50, "{} cycles", cycle::number());
+        beside::expect_cycles(50);
     });
 }
 
@@ -76,7 +56,7 @@ fn eight_threads_and_four_markers_under_stress() {
 fn sixty_four_threads() {
     for_each_seed("sixty_four_threads", &[], |seed| {
         run(&Plan { collect_every: Some(100), ..Plan::new(64, seed, 250) });
-        assert!(cycle::number() > 20, "{} cycles", cycle::number());
+        beside::expect_cycles(20);
     });
 }
 

@@ -15,6 +15,7 @@ use larder_sys::watch::Kind;
 use larder_testkit::mutator::{check, object_of};
 use larder_testkit::verifier::{self, Rules};
 use larder_testkit::{Random, crowd, in_child};
+use larder_threads::blocking;
 
 /// Objects that are hidden, and bytes of each.
 const OBJECTS: usize = 64;
@@ -110,6 +111,14 @@ impl Mutator {
                     HANDED.store(0, Ordering::Release);
                     crowd::wait_until(|| TAKEN.load(Ordering::Acquire) == 0);
                 }
+                Way::SleepersStack => {
+                    let slot = ptr::with_exposed_provenance_mut::<usize>(SLOT.load(Ordering::Acquire));
+                    slot.write_volatile(source.read_volatile());
+                    (self.store)(source, 0);
+                    self.dawdle();
+                    (self.store)(target, slot.read_volatile());
+                    slot.write_volatile(0);
+                }
                 Way::Move => {
                     ptr::copy(source, target, 1);
                     barrier::written(target.addr());
@@ -169,6 +178,8 @@ impl Mutator {
 enum Way {
     Register,
     OtherStack,
+    /// Written into the stack of a thread that sleeps, and does not know of it.
+    SleepersStack,
     Move,
     SystemCall,
     NewObject,
@@ -176,10 +187,21 @@ enum Way {
     Exchange,
 }
 
-const ALL: [Way; 7] =
-    [Way::Register, Way::OtherStack, Way::Move, Way::SystemCall, Way::NewObject, Way::Renew, Way::Exchange];
+const ALL: [Way; 8] = [
+    Way::Register,
+    Way::OtherStack,
+    Way::SleepersStack,
+    Way::Move,
+    Way::SystemCall,
+    Way::NewObject,
+    Way::Renew,
+    Way::Exchange,
+];
 /// Without system calls that write into watched memory: `mprotect` makes them fail.
-const WITHOUT_CALLS: [Way; 6] = [Way::Register, Way::OtherStack, Way::Move, Way::NewObject, Way::Renew, Way::Exchange];
+const WITHOUT_CALLS: [Way; 7] =
+    [Way::Register, Way::OtherStack, Way::SleepersStack, Way::Move, Way::NewObject, Way::Renew, Way::Exchange];
+
+const IN_THE_SLEEPERS_STACK: [Way; 4] = [Way::SleepersStack, Way::SleepersStack, Way::SleepersStack, Way::NewObject];
 
 /// A store without a barrier.
 unsafe fn plain_store(place: *mut usize, value: usize) {
@@ -219,15 +241,55 @@ fn keeper() {
     }
 }
 
+/// The word on the sleeper's stack that others write.
+static SLOT: AtomicUsize = AtomicUsize::new(0);
+
+/// Sleeps in a blocking region until the end; wakes now and then and goes on sleeping.
+fn sleeper() {
+    let mut slot = 0usize;
+    sleep_with(&raw mut slot);
+    // SAFETY: a local, which the mutator does not write any more.
+    core::hint::black_box(unsafe { (&raw const slot).read_volatile() });
+}
+
+/// Sleeps with a word of the calling thread's stack as the slot.
+fn sleep_with(slot: *mut usize) {
+    SLOT.store(slot.expose_provenance(), Ordering::Release);
+    while !END.load(Ordering::Acquire) {
+        blocking::region(|| larder_sys::thread::sleep(larder_units::Nanos(300_000)));
+    }
+}
+
+/// As [`sleeper`], with the word in the middle of a long stack, to which nobody else writes.
+fn deep_sleeper() {
+    #[inline(never)]
+    fn below(frame: &mut [usize; FRAME]) {
+        sleep_with(&raw mut frame[FRAME / 2]);
+    }
+    /// 96 KiB, of the 256 that a thread of the crowd has.
+    const FRAME: usize = 12 << 10;
+    let mut frame = [0; FRAME];
+    below(core::hint::black_box(&mut frame));
+    core::hint::black_box(&frame);
+}
+
 fn hide(how: How, ways: &'static [Way], steps: usize) {
+    hide_beside(sleeper, how, ways, steps);
+}
+
+fn hide_beside(sleeper: fn(), how: How, ways: &'static [Way], steps: usize) {
     init(&Options { collect_every: Some(3), ..Options::default() });
     verifier::watch(Rules::WITH_FINALIZERS);
     assert_eq!(concurrent::turn_on(Some(how)), Ok(how));
     let keeper = crowd::spawn(keeper);
+    let sleeper = crowd::spawn(sleeper);
+    crowd::wait_until(|| SLOT.load(Ordering::Acquire) != 0);
     let mutator = crowd::spawn(move || {
         let mut mutator = Mutator::new(5, how);
-        for _ in 0..steps {
+        let mut done = 0;
+        while done < steps || concurrent::completed()[0] <= 10 {
             mutator.step(ways);
+            done += 1;
         }
         mutator.check_all();
         assert!(cycle::collect());
@@ -236,9 +298,9 @@ fn hide(how: How, ways: &'static [Way], steps: usize) {
     mutator.join();
     END.store(true, Ordering::Release);
     keeper.join();
+    sleeper.join();
     let [completed, _] = concurrent::completed();
     eprintln!("{completed} of {} cycles marked beside the program", cycle::number());
-    assert!(completed > 10, "{completed} cycles marked beside the program");
 }
 
 #[test]
@@ -260,9 +322,43 @@ fn nothing_hides_from_uffd_with_three_markers_beside() {
     }
 }
 
+/// Most steps use the stack that final stops do not read as long as nobody has written there.
+#[test]
+fn nothing_hides_in_a_stack_that_is_watched() {
+    if Kind::Uffd.is_offered() {
+        in_child("nothing_hides_in_a_stack_that_is_watched", &[], || {
+            hide_beside(deep_sleeper, How::Watch(Kind::Uffd), &IN_THE_SLEEPERS_STACK, 4000);
+            let unwritten = concurrent::unwritten_stacks();
+            assert!(unwritten > 256 << 10, "{unwritten} bytes were left out");
+        });
+    } else {
+        eprintln!("SKIPPED: this machine does not offer uffd");
+    }
+}
+
 #[test]
 fn nothing_hides_from_mprotect() {
     in_child("nothing_hides_from_mprotect", &[], || hide(How::Watch(Kind::Mprotect), &WITHOUT_CALLS, 3000));
+}
+
+/// As the thesis has it: what is made meanwhile is born unmarked, and everything that was written is left to the final stop.
+#[test]
+fn nothing_hides_from_mprotect_as_in_the_thesis() {
+    in_child("nothing_hides_from_mprotect_as_in_the_thesis", &[("LARDER_ABLATE", "clean")], || {
+        concurrent::set_born_unmarked(true);
+        hide(How::Watch(Kind::Mprotect), &WITHOUT_CALLS, 3000);
+    });
+}
+
+/// No stack is looked at in the first stop.
+#[test]
+fn nothing_hides_while_stacks_are_looked_at_one_at_a_time() {
+    if Kind::Uffd.is_offered() {
+        in_child("nothing_hides_while_stacks_are_looked_at_one_at_a_time", &[], || {
+            concurrent::set_pause_goal(larder_units::Nanos(1));
+            hide(How::Watch(Kind::Uffd), &ALL, 4000);
+        });
+    }
 }
 
 #[test]

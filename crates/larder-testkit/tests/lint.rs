@@ -81,12 +81,14 @@ fn every_sequence_keeps_the_rules() {
     // The heap's sequences are in the program because this calls them.
     // SAFETY: looked at only.
     assert!(!unsafe { larder_fixed::allocate(larder_fixed::kind::NORMAL, 24) }.is_null());
-    let all = descriptors();
+    // Those that count their restarts are larder-percpu's functions, which may be linked as well: its own linter knows what each may do.
+    let counts = |d: &&Descriptor| decode_one(d.abort).has_lock_prefix();
+    let all: Vec<_> = descriptors().iter().filter(|d| !counts(d)).collect();
     let mut starts: Vec<_> = all.iter().map(|d| d.start).collect();
     starts.sort_unstable();
     starts.dedup();
     assert!(starts.len() >= 2, "at least a bump and a replace");
-    for d in all {
+    for d in &all {
         lint(d);
     }
     // Both sorts of commit are there.

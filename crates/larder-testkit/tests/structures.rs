@@ -3,7 +3,7 @@
 use core::ptr;
 
 use larder_fixed::options::Options;
-use larder_fixed::{allocate, cycle, init, kind, object, stats};
+use larder_fixed::{allocate, cycle, init, kind, object, pacing, stats};
 use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
 use larder_testkit::{Random, crowd, in_child};
@@ -127,6 +127,37 @@ fn an_array_of_a_million_and_four_markers() {
     wide_array("an_array_of_a_million_and_four_markers", 4, usize::MAX);
 }
 
+/// An array of `n` addresses of objects that refer to nothing, which lie in `parts` places far from one another, by turns.
+fn by_turns(root: Words, n: usize, parts: usize) {
+    crowd::spawn(move || {
+        // SAFETY: in a root at once; its elements are inside the object. Nothing is collected meanwhile.
+        unsafe {
+            let array = allocate(kind::NORMAL, n * 8).cast::<usize>();
+            root.set(0, array.expose_provenance());
+            for i in 0..n {
+                let element = allocate(kind::NORMAL, 24);
+                array.add(i % (n / parts) * parts + i / (n / parts)).write(element.expose_provenance());
+            }
+        }
+    })
+    .join();
+}
+
+#[test]
+fn objects_of_far_blocks_by_turns_are_marked_to_the_last() {
+    in_child("objects_of_far_blocks_by_turns_are_marked_to_the_last", &[], || {
+        quiet_heap(1);
+        let root = Words::roots(1);
+        for parts in [2, 3, 4, 5, 8] {
+            let n = 30_000 * parts;
+            by_turns(root, n, parts);
+            collect_elsewhere();
+            let (objects, _) = verifier::reached();
+            assert!((n..n + 100).contains(&objects), "{objects} objects, not {n}, in {parts} parts");
+        }
+    });
+}
+
 /// A chain whose links each refer to more objects that wait on the stack while the chain is followed: the last reference
 /// that is found is followed first. So far more waits than a small stack holds.
 fn overflowing(name: &str, markers: usize) {
@@ -210,7 +241,7 @@ fn random_graphs_are_marked_exactly() {
         .join();
         let mut before = usize::MAX;
         for markers in [1, 2, 3, 8] {
-            cycle::set_markers(markers);
+            pacing::set_markers(markers);
             // Fewer roots each time, so fewer objects.
             root.set(random.below(16), 0);
             collect_elsewhere();

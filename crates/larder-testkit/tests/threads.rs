@@ -1,5 +1,8 @@
 //! Threads that come, go, block, are cancelled, and are not known to the heap.
 
+#[path = "../../larder-percpu/tests/unregistered/mod.rs"]
+mod unregistered;
+
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,12 +11,13 @@ use std::process::Command;
 use larder_fixed::inject::{Point, at_points};
 use larder_fixed::options::Options;
 use larder_fixed::{allocate, cycle, free, init, kind, threads};
-use larder_sys::thread;
+use larder_sys::{rseq_area, thread};
 use larder_testkit::mutator::{RESULT, check, life, object_of};
 use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
-use larder_testkit::{WITHOUT_SEQUENCES, crowd, in_child, pattern};
+use larder_testkit::{WITHOUT_SEQUENCES, beside, crowd, in_child, pattern};
 use larder_threads::REGISTRY;
+use unregistered::unregister;
 
 extern "C" fn returns(id: *mut c_void) -> *mut c_void {
     life(id.addr() as u64).cast()
@@ -90,38 +94,46 @@ fn arguments_reach_their_threads() {
     });
 }
 
-/// Threads that the heap does not know may allocate what needs no root, at any moment of a cycle.
+/// Allocates what needs no root, fills and checks it, and frees it again.
+fn stranger(s: u64) {
+    for round in 0..60u64 {
+        let objects: Vec<(usize, usize, u64)> = (0..50u64)
+            .map(|i| {
+                let kind = [kind::UNCOLLECTABLE, kind::POINTER_FREE_UNCOLLECTABLE][i as usize % 2];
+                let bytes = [16, 100, 3000, 50_000][i as usize % 4];
+                let id = s << 32 | round << 16 | i;
+                // SAFETY: uncollectable: it needs no root.
+                let at = unsafe { allocate(kind, bytes) };
+                // SAFETY: a fresh object.
+                unsafe { pattern::fill(at, 0, bytes, id) };
+                (!at.expose_provenance(), bytes, id)
+            })
+            .collect();
+        for (hidden, bytes, id) in objects {
+            let at = ptr::with_exposed_provenance_mut::<u8>(!hidden);
+            // SAFETY: the object is this thread's until it frees it here.
+            unsafe {
+                pattern::check(at, 0, bytes, id);
+                free(at);
+            }
+        }
+    }
+}
+
+/// Threads that the heap does not know may allocate what needs no root, at any moment of a cycle. Of every two one is not known
+/// to the kernel either: nothing would abort its sequences, and its concurrency id is somebody else's.
 #[test]
 fn unregistered_threads_may_allocate_uncollectable_objects() {
     in_child("unregistered_threads_may_allocate_uncollectable_objects", &[], || {
         init(&Options { collect_every: Some(5), ..Options::default() });
         verifier::watch(Rules::WITH_STRANGERS);
+        let has_sequences = rseq_area::find().is_ok();
         let strangers: Vec<_> = (0..4u64)
             .map(|s| {
                 std::thread::spawn(move || {
                     assert!(!threads::is_registered());
-                    for round in 0..60u64 {
-                        let objects: Vec<(usize, usize, u64)> = (0..50u64)
-                            .map(|i| {
-                                let kind = [kind::UNCOLLECTABLE, kind::POINTER_FREE_UNCOLLECTABLE][i as usize % 2];
-                                let bytes = [16, 100, 3000, 50_000][i as usize % 4];
-                                let id = s << 32 | round << 16 | i;
-                                // SAFETY: uncollectable: it needs no root.
-                                let at = unsafe { allocate(kind, bytes) };
-                                // SAFETY: a fresh object.
-                                unsafe { pattern::fill(at, 0, bytes, id) };
-                                (!at.expose_provenance(), bytes, id)
-                            })
-                            .collect();
-                        for (hidden, bytes, id) in objects {
-                            let at = ptr::with_exposed_provenance_mut::<u8>(!hidden);
-                            // SAFETY: the object is this thread's until it frees it here.
-                            unsafe {
-                                pattern::check(at, 0, bytes, id);
-                                free(at);
-                            }
-                        }
-                    }
+                    assert!(s % 2 == 0 || !has_sequences || unregister());
+                    stranger(s);
                 })
             })
             .collect();
@@ -133,7 +145,25 @@ fn unregistered_threads_may_allocate_uncollectable_objects() {
         for stranger in strangers {
             stranger.join().unwrap();
         }
-        assert!(cycle::number() > 10);
+        beside::expect_cycles(10);
+    });
+}
+
+/// A mutator that loses its registration on the way goes on, by refills.
+#[test]
+fn a_mutator_without_rseq_goes_on() {
+    in_child("a_mutator_without_rseq_goes_on", &[], || {
+        init(&Options { collect_every: Some(5), ..Options::default() });
+        let has_sequences = rseq_area::find().is_ok();
+        crowd::all(4, move |i| {
+            for round in 0..60 {
+                if i % 2 == 1 && round == 3 && has_sequences {
+                    assert!(unregister());
+                }
+                life(i as u64);
+            }
+        });
+        beside::expect_cycles(10);
     });
 }
 
@@ -162,6 +192,10 @@ fn a_census_that_missed_a_cycle_takes_no_block_with_objects() {
         init(&Options { initial_heap: larder_units::Bytes::mib(256), ..Options::default() });
         if larder_fixed::sharing::sharing() != larder_fixed::sharing::Sharing::AllShared {
             // Where blocks have owners, the collector itself takes the whole census, and leaves none to others.
+            return;
+        }
+        if beside::is_asked() {
+            // Likewise the marker thread, before each cycle.
             return;
         }
         verifier::watch(Rules::WITH_STRANGERS);

@@ -10,9 +10,10 @@ use larder_sync::step;
 use larder_sys::thread::stack_pointer;
 
 use crate::ground::{signal, tls, with_registers_spilled};
+use crate::look;
 use crate::place::Place;
 use crate::record::{Thread, ThreadState};
-use crate::stop;
+use crate::stop::{self, Obstacle};
 
 /// A callback with its argument, as C passes them.
 pub type Callback = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
@@ -80,14 +81,19 @@ pub fn active_region<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Ends a blocking region: waits for the end of a stop that counted on it.
+/// Ends a blocking region: waits for the end of a stop that counted on it, or of a look.
 pub(crate) fn become_running(thread: &Thread) {
     loop {
         thread.set_state(ThreadState::Running);
-        let Some(number) = stop::stop_seen_after_fence() else { return };
+        let Some(obstacle) = stop::obstacle_after_fence(thread) else { return };
         if !step::kept("blocking: wait for the end of the stop") {
             return;
         }
+        let Obstacle::Stop(number) = obstacle else {
+            // Whoever looks waits for nobody meanwhile.
+            look::wait(thread);
+            continue;
+        };
         // Either the collector saw `Blocked`, and this thread must not go on; or it saw `Running` and has signalled,
         // and the handler answers while we sleep here: also where the client, or the mask of its handler, keeps the signal away.
         let mask = step::kept("blocking: open the stop signal").then(|| signal::unblock(stop::signal()));

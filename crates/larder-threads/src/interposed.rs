@@ -28,12 +28,14 @@ use larder_sync::step;
 use larder_sys::memory::KeepErrno;
 
 use crate::blocking::become_running;
+#[cfg(not(loom))]
+use crate::client;
 use crate::ground::{signal, tls};
 use crate::record::{Thread, ThreadState};
 use crate::registry::REGISTRY;
 use crate::stop;
 
-/// The word that a preloaded object offers. The number in its name, `larder_preload_1`, is the version of [`Table`].
+/// The word that a preloaded object offers. The number in its name, `larder_preload_2`, is the version of [`Table`].
 pub type Anchor = AtomicPtr<Table>;
 
 /// What the runtime lends to the preloaded object. Each function may be called at any moment, on any thread, from signal
@@ -54,12 +56,40 @@ pub struct Table {
     pub stop_handler: signal::Handler,
     /// The signal that it is for: no handler of a client runs with that signal masked.
     pub stop_signal: extern "C" fn() -> i32,
+    /// `sigaction` for that signal: the client's handler is called for every such signal that no stop has sent, and the kernel does not
+    /// learn of it. The second argument, where it is not null, gets what the client has installed before.
+    pub handle_stop_signal: extern "C" fn(*const libc::sigaction, *mut libc::sigaction),
 }
 
 /// Sync: never written.
 #[cfg(not(loom))]
-static TABLE: Table =
-    Table { enter, leave, handler_begins, handler_ends, unwound, stop_handler: stop::on_signal, stop_signal };
+static TABLE: Table = Table {
+    enter,
+    leave,
+    handler_begins,
+    handler_ends,
+    unwound,
+    stop_handler: stop::on_signal,
+    stop_signal,
+    handle_stop_signal,
+};
+
+#[cfg(not(loom))]
+extern "C" fn handle_stop_signal(new: *const libc::sigaction, old: *mut libc::sigaction) {
+    // SAFETY: the table's callers pass null or a client's action.
+    let new = unsafe { new.as_ref() }.map(|action| signal::Handling {
+        handler: action.sa_sigaction,
+        has_context: action.sa_flags & libc::SA_SIGINFO != 0,
+    });
+    let before = client::replace(new);
+    // SAFETY: null, or room for an action.
+    if let Some(old) = unsafe { old.as_mut() } {
+        // SAFETY: zeroes are an action with an empty mask.
+        *old = unsafe { core::mem::zeroed() };
+        old.sa_sigaction = before.handler;
+        old.sa_flags = libc::SA_RESTART | if before.has_context { libc::SA_SIGINFO } else { 0 };
+    }
+}
 
 #[cfg(not(loom))]
 extern "C" fn stop_signal() -> i32 {
@@ -75,8 +105,8 @@ pub fn attach() {
     unsafe {
         core::arch::asm!(
             // Said here, and not beside the functions: the preloaded object, which defines it, links the module as well.
-            ".weak larder_preload_1",
-            "mov {}, qword ptr [rip + larder_preload_1@GOTPCREL]",
+            ".weak larder_preload_2",
+            "mov {}, qword ptr [rip + larder_preload_2@GOTPCREL]",
             out(reg) anchor,
             options(nostack, readonly, preserves_flags),
         );
@@ -128,7 +158,7 @@ fn end() {
     // A handler in the call may have unregistered the thread.
     let Some(thread) = REGISTRY.current() else { return };
     thread.set_state(ThreadState::Running);
-    if stop::stop_seen_after_fence().is_some() && step::kept("interposed: wait at the end of a call") {
+    if stop::obstacle_after_fence(thread).is_some() && step::kept("interposed: wait at the end of a call") {
         leave_slow(thread);
     }
 }
@@ -144,6 +174,10 @@ fn leave_slow(thread: &Thread) {
 /// Makes the client's handler that begins now a mutator. `low..high` is the alternate stack that it runs on, or empty.
 /// Returns what [`handler_ends`] wants.
 pub extern "C" fn handler_begins(low: usize, high: usize) -> usize {
+    begin_handler(low, high)
+}
+
+fn begin_handler(low: usize, high: usize) -> usize {
     let Some(thread) = REGISTRY.current() else { return 0 };
     if low < high {
         thread.set_handler_stack(low, high);
@@ -163,7 +197,7 @@ pub extern "C" fn handler_begins(low: usize, high: usize) -> usize {
         _ => return 0,
     };
     thread.set_state(ThreadState::Running);
-    if stop::stop_seen_after_fence().is_some() && step::kept("interposed: wait before a handler") {
+    if stop::obstacle_after_fence(thread).is_some() && step::kept("interposed: wait before a handler") {
         leave_slow(thread);
     }
     region
@@ -187,7 +221,7 @@ pub extern "C" fn unwound() {
 /// Runs `f` as the preloaded object runs a handler.
 #[cfg(loom)]
 pub fn handler(f: impl FnOnce()) {
-    let region = handler_begins(0, 0);
+    let region = begin_handler(0, 0);
     f();
     handler_ends(region);
 }
@@ -211,4 +245,4 @@ pub fn call_interrupted_at_its_end(f: impl FnOnce()) {
     end();
 }
 
-const _: () = assert!(size_of::<Table>() == 7 * size_of::<*const c_void>());
+const _: () = assert!(size_of::<Table>() == 8 * size_of::<*const c_void>());

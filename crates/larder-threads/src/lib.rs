@@ -17,6 +17,7 @@ mod client;
 pub mod defer;
 mod ground;
 pub mod interposed;
+pub mod look;
 mod place;
 pub mod record;
 pub mod registry;

@@ -4,6 +4,8 @@ use larder_sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering
 use larder_sync::parker::Event;
 use larder_sync::step;
 
+use crate::client::Signals;
+
 /// Where a thread is in its life, as the collector cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -61,6 +63,8 @@ pub struct Thread {
     ///
     /// Sync: collector writes before it sends; owner thread reads in the handler (the signal orders).
     pub(crate) signalled: AtomicU32,
+    /// Signals of ours to this thread, for whatever reason: how many were begun, sent and taken by its handler. See [`crate::client`].
+    pub(crate) signals: Signals,
     /// Number of the last stop that the thread answered.
     ///
     /// Sync: owner thread writes; collector reads, ordered by `stop.ack`.
@@ -98,6 +102,18 @@ pub struct Thread {
     pub(crate) suspension: AtomicU32,
     /// Happens when `suspension` changes. Sync: its own.
     pub(crate) suspension_changed: Event,
+    /// Whether somebody looks at the thread's stacks, or wants to: see [`crate::look`].
+    ///
+    /// Sync: labels `look.*`.
+    pub(crate) look: AtomicU32,
+    /// Happens when `look` changes. Sync: its own.
+    pub(crate) look_changed: Event,
+    /// The last round of looks in which the thread was looked at, and in which that was tried.
+    ///
+    /// Sync: the registry's lock.
+    pub(crate) looked: AtomicU32,
+    /// See `looked`.
+    pub(crate) tried: AtomicU32,
     /// Number of the record: below the most threads that there ever were at once. Kept when the record is reused.
     ///
     /// Sync: written once, under the registry's lock, before the record is used.
@@ -126,6 +142,7 @@ impl Default for Thread {
             stack_pointer: word(),
             thread_pointer: word(),
             signalled: AtomicU32::new(0),
+            signals: Signals::default(),
             answered: AtomicU32::new(0),
             parked: AtomicU32::new(0),
             start: word(),
@@ -137,6 +154,10 @@ impl Default for Thread {
             handler_stack: [word(), word()],
             suspension: AtomicU32::new(0),
             suspension_changed: Event::new(),
+            look: AtomicU32::new(0),
+            look_changed: Event::new(),
+            looked: AtomicU32::new(0),
+            tried: AtomicU32::new(0),
             number: AtomicU32::new(0),
             announced: AtomicU32::new(0),
             buffers: AtomicPtr::new(core::ptr::null_mut()),
@@ -161,6 +182,13 @@ impl Thread {
     pub(crate) fn set_state(&self, state: ThreadState) {
         // ORDER stop.blocked: Release, with the load in `state`.
         self.state.store(state as u32, step::order("stop.blocked: Release", Ordering::Release));
+    }
+
+    /// The thread ended without telling anybody: it has neither a stack nor thread-local storage any more. By the collector, under the
+    /// registry's lock.
+    pub(crate) fn note_gone(&self) {
+        self.thread_pointer.store(0, Ordering::Relaxed);
+        self.set_state(ThreadState::Finished);
     }
 
     /// The kernel's id of the thread.
@@ -232,6 +260,21 @@ impl Thread {
     /// Its `pthread_t`.
     pub fn pthread(&self) -> usize {
         self.pthread.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the thread was looked at in a round of looks. The caller holds the registry's lock.
+    pub fn note_look(&self, round: u32) {
+        self.looked.store(round, Ordering::Relaxed);
+    }
+
+    /// Whether it was looked at in that round. The caller holds the registry's lock.
+    pub fn was_looked_at(&self, round: u32) -> bool {
+        self.looked.load(Ordering::Relaxed) == round
+    }
+
+    /// Whether a look at it is to be tried in that round. The caller holds the registry's lock.
+    pub(crate) fn is_to_be_looked_at(&self, round: u32) -> bool {
+        !self.was_looked_at(round) && self.tried.load(Ordering::Relaxed) != round && self.state() != ThreadState::Free
     }
 
     /// Notes whether the client was told that this thread is stopped, and returns what was noted before. By the

@@ -13,7 +13,7 @@ use larder_units::Bytes;
 use crate::defer::{self, Deferral};
 use crate::ground::{Arena, signal, tid, tls};
 use crate::record::{Thread, ThreadState};
-use crate::{stop, suspend};
+use crate::{look, stop, suspend};
 
 process_static! {
     /// The one registry of the process.
@@ -36,6 +36,8 @@ pub struct Registry {
     count: AtomicU32,
     /// Threads that were ever registered. Sync: as `count`.
     total: AtomicUsize,
+    /// Rounds of looks ([`crate::look`]). Sync: a ticket.
+    pub(crate) looks: AtomicU32,
     /// Bytes of buffers that each thread gets for its own; 0 where buffers belong to CPUs. Sync: set at initialisation.
     buffer_bytes: AtomicUsize,
 }
@@ -107,11 +109,15 @@ impl RegistryGuard<'_> {
         record.tid.store(0, Ordering::Relaxed);
         record.detached.store(0, Ordering::Relaxed);
         record.signalled.store(0, Ordering::Relaxed);
+        record.signals.forget();
         record.answered.store(0, Ordering::Relaxed);
         // Not 0 where the record's last thread was parked when another forked.
         record.parked.store(0, Ordering::Relaxed);
         record.announced.store(0, Ordering::Relaxed);
         suspend::forget(&record.suspension);
+        look::forget(record);
+        record.looked.store(0, Ordering::Relaxed);
+        record.tried.store(0, Ordering::Relaxed);
         record.set_state(ThreadState::Starting);
         record.next.store(registry.first.load(Ordering::Relaxed), Ordering::Relaxed);
         registry.first.store(at, Ordering::Relaxed);
@@ -176,6 +182,7 @@ impl Registry {
             records: AtomicU32::new(0),
             count: AtomicU32::new(0),
             total: AtomicUsize::new(0),
+            looks: AtomicU32::new(0),
             buffer_bytes: AtomicUsize::new(0),
         }
     }
@@ -376,6 +383,7 @@ impl Registry {
         self.count.store(u32::from(own.is_some()), Ordering::Relaxed);
         if let Some(own) = own {
             suspend::forget(&own.suspension);
+            look::forget(own);
             own.tid.store(tid(), Ordering::Relaxed);
             tls::with(|t| t.tid.set(own.tid()));
         }

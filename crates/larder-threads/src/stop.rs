@@ -33,12 +33,12 @@ use larder_sync::{asymmetric, process_static, step};
 use larder_sys::clock;
 use larder_sys::memory::KeepErrno;
 
-use crate::ground::signal::{self, Mask, SendError};
+use crate::ground::signal::{self, Mask};
 use crate::ground::{tls, with_registers_spilled};
 use crate::place::Place;
 use crate::record::{Thread, ThreadState};
 use crate::registry::RegistryGuard;
-use crate::{client, silent, suspend};
+use crate::{client, look, silent, suspend};
 
 /// The state of the world. The collector that writes holds the registry's lock.
 struct World {
@@ -133,9 +133,15 @@ pub fn in_progress() -> bool {
 
 pub(crate) extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let _errno = KeepErrno::new();
+    // SAFETY: a thread's record outlives its registration.
+    let thread = unsafe { tls::with(|t| t.record.get()).cast::<Thread>().as_ref() };
+    // SAFETY: the kernel gave it to this handler.
+    let ours = unsafe { client::is_ours(info, thread) };
     take_signal();
-    // SAFETY: the arguments are those of this handler.
-    unsafe { client::pass_on(number, info, context) };
+    if !ours {
+        // SAFETY: the arguments are those of this handler.
+        unsafe { client::pass_on(number, info, context) };
+    }
 }
 
 /// What the handler does, on the thread that it interrupts, with signals masked.
@@ -156,27 +162,68 @@ pub(crate) fn take_signal() {
     stand(thread, here);
 }
 
-/// Does what was asked of the calling thread, whose frames and saved registers lie at and above `sp`: parks it, suspends it.
+/// Does what was asked of the calling thread, whose frames and saved registers lie at and above `sp`: parks it, suspends it, lets it be
+/// looked at.
 fn stand(thread: &Thread, sp: usize) {
     let place = Place::of(thread, sp);
     park(thread, place);
     suspend::sleep_if_asked(thread, place);
+    look::sleep_if_asked(thread, place);
+}
+
+/// Sleeps because another thread than a collector wants it: `word`, if it is still `asked`, becomes `asleep`, which `changed` tells, and
+/// the thread sleeps as long as it is that. Meanwhile it counts as parked. Everything live on its stacks lies in `place`.
+pub(crate) fn sleep_by_request(
+    thread: &Thread,
+    place: Place,
+    word: &AtomicU32,
+    changed: &Event,
+    [asked, asleep]: [u32; 2],
+    asleep_order: Ordering,
+) {
+    // One in a blocking region has said itself where it stands, and its end looks for stops.
+    let parks = thread.state() == ThreadState::Running;
+    // As in a stop: a region may just begin.
+    let outer = thread.place();
+    if parks {
+        thread.publish(place);
+        thread.parked.store(BY_REQUEST, Ordering::Relaxed);
+    }
+    // ORDER suspend.asleep, look.asleep: Release, with the loads in `suspend` and `look::stand_still`: whoever sees it may take the
+    // thread for parked, and sees the place.
+    if word.compare_exchange(asked, asleep, asleep_order, Ordering::Relaxed).is_ok() {
+        changed.bump_and_wake_all();
+    }
+    loop {
+        let seen = changed.current();
+        // ORDER suspend.resumed, look.over: Acquire, with the exchanges in `resume` and `look::let_go`: what was done meanwhile is seen.
+        if word.load(Ordering::Acquire) != asleep {
+            break;
+        }
+        changed.wait(seen);
+    }
+    if parks {
+        stay_parked(thread);
+        thread.publish(outer);
+    }
 }
 
 /// Parks a thread that left a slow path with a stop pending.
 #[cold]
 pub(crate) fn park_deferred() {
     let _errno = KeepErrno::new();
+    // First the mask. A second signal, of a later stop, must not interrupt the answer half-way; and a handler of the client that came after
+    // the note was taken, and before the answer, would see the stop and wait for its end, which waits for this thread.
+    let early = step::kept("defer: mask before the note is taken").then(|| Mask::all_but_faults().set());
     tls::with(|t| t.stop_pending.set(0));
     compiler_fence(Ordering::SeqCst);
+    let mask = early.unwrap_or_else(|| Mask::all_but_faults().set());
     let record = tls::with(|t| t.record.get()).cast::<Thread>();
     // SAFETY: as in the handler.
     if let Some(thread) = unsafe { record.as_ref() } {
-        // A second signal of a later stop must not interrupt the answer half-way.
-        let mask = Mask::all_but_faults().set();
         with_registers_spilled(|sp| stand(thread, sp));
-        mask.set();
     }
+    mask.set();
 }
 
 /// Answers the present stop and sleeps until it is over. Returns at once when there is none for this thread.
@@ -253,14 +300,26 @@ pub(crate) fn wait_while(number: u32) {
     pass_on();
 }
 
-/// The number of the stop under way, if one is. The caller has just become visible as running.
-pub(crate) fn stop_seen_after_fence() -> Option<u32> {
+/// What the calling thread, which has just become visible as running, has to wait for.
+pub(crate) enum Obstacle {
+    /// The end of the stop of this number.
+    Stop(u32),
+    /// The end of a look at its stacks.
+    Look,
+}
+
+/// What the calling thread has to wait for, if anything. It has just become visible as running.
+pub(crate) fn obstacle_after_fence(thread: &Thread) -> Option<Obstacle> {
     if step::kept("stop.blocked: the thread's fence") {
-        // Between the store of the state and this load: the collector makes the number odd and then reads the state.
+        // Between the store of the state and these loads: the collector makes the number odd and then reads the state; who looks at the
+        // thread holds it and then reads the state.
         asymmetric::light();
     }
     let number = WORLD.number.current();
-    (number & 1 == 1).then_some(number)
+    if number & 1 == 1 {
+        return Some(Obstacle::Stop(number));
+    }
+    look::is_held(thread).then_some(Obstacle::Look)
 }
 
 impl RegistryGuard<'_> {
@@ -279,7 +338,7 @@ impl RegistryGuard<'_> {
         let number = WORLD.number.bump();
         if step::kept("stop.blocked: the collector's fence") {
             // Between the bump and the loads of the states below: a thread that ends a blocking region stores its state
-            // and then reads the number (see `stop_seen_after_fence`).
+            // and then reads the number (see `obstacle_after_fence`).
             asymmetric::heavy();
         }
         let mut stopped = Stopped::default();
@@ -291,10 +350,11 @@ impl RegistryGuard<'_> {
                 ThreadState::Running if claim(thread, number) => stopped.parked += 1,
                 ThreadState::Running => {
                     thread.signalled.store(number, Ordering::Relaxed);
-                    if send(thread) {
+                    if client::send(thread) {
                         stopped.signalled += 1;
                     } else {
                         thread.answered.store(number, Ordering::Relaxed);
+                        thread.note_gone();
                     }
                 }
                 ThreadState::Blocked => stopped.blocked += 1,
@@ -348,8 +408,10 @@ impl RegistryGuard<'_> {
                     return;
                 }
                 // Where the client took the signal's handler meanwhile, it got ours.
-                if signal::send(thread.tid(), if send_again { self::signal() } else { 0 }) == Err(SendError::Gone) {
+                let gone = if send_again { !client::send(thread) } else { client::is_gone(thread) };
+                if gone {
                     missing += 1;
+                    thread.note_gone();
                 } else if report {
                     silent::report(thread.tid(), self::signal(), waited);
                 }
@@ -398,17 +460,6 @@ fn claim(thread: &Thread, number: u32) -> bool {
     let parked = thread.parked.load(Ordering::Relaxed);
     // ORDER stop.parked: Relaxed, with the load in `stay_parked`; the fence behind the bump of the number releases that.
     parked != 0 && thread.parked.compare_exchange(parked, number, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-}
-
-/// Sends the stop signal; false when the thread is gone.
-fn send(thread: &Thread) -> bool {
-    loop {
-        match signal::send(thread.tid(), signal()) {
-            Ok(()) => return true,
-            Err(SendError::Gone) => return false,
-            Err(SendError::Again) => larder_sys::thread::yield_now(),
-        }
-    }
 }
 
 /// In a fork child: no stop is under way.

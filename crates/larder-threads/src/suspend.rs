@@ -15,11 +15,11 @@
 
 use larder_sync::atomic::{AtomicU32, Ordering};
 
-use crate::ground::{signal, with_registers_spilled};
+use crate::ground::with_registers_spilled;
 use crate::place::Place;
 use crate::record::{Thread, ThreadState};
 use crate::registry::REGISTRY;
-use crate::stop;
+use crate::{client, stop};
 
 const NONE: u32 = 0;
 const ASKED: u32 = 1;
@@ -35,30 +35,14 @@ pub(crate) fn sleep_if_asked(thread: &Thread, place: Place) {
     if thread.suspension.load(Ordering::Acquire) == NONE {
         return;
     }
-    // A thread that was interrupted in a blocking region is no collector's business anyhow.
-    let parks = thread.state() == ThreadState::Running;
-    // As in a stop: a region may just begin.
-    let outer = thread.place();
-    if parks {
-        thread.publish(place);
-        thread.parked.store(stop::BY_REQUEST, Ordering::Relaxed);
-    }
-    // ORDER suspend.asleep: Release, with the load in `suspend`: whoever sees it may take the thread for parked.
-    if thread.suspension.compare_exchange(ASKED, ASLEEP, Ordering::Release, Ordering::Relaxed).is_ok() {
-        thread.suspension_changed.bump_and_wake_all();
-    }
-    loop {
-        let seen = thread.suspension_changed.current();
-        // ORDER suspend.resumed: Acquire, with the swap in `resume`: what was done meanwhile is seen.
-        if thread.suspension.load(Ordering::Acquire) != ASLEEP {
-            break;
-        }
-        thread.suspension_changed.wait(seen);
-    }
-    if parks {
-        stop::stay_parked(thread);
-        thread.publish(outer);
-    }
+    stop::sleep_by_request(
+        thread,
+        place,
+        &thread.suspension,
+        &thread.suspension_changed,
+        [ASKED, ASLEEP],
+        Ordering::Release,
+    );
 }
 
 /// Calls `f` with the record of the thread whose `pthread_t` this is, if it is registered and has not ended. Nobody
@@ -84,18 +68,15 @@ pub fn suspend(pthread: usize) -> bool {
         if word.compare_exchange(NONE, ASKED, Ordering::Release, Ordering::Relaxed).is_err() {
             return false;
         }
-        while signal::send(thread.tid(), stop::signal()) == Err(signal::SendError::Again) {
-            larder_sys::thread::yield_now();
-        }
+        // A thread that is gone is found so below.
+        client::send(thread);
         loop {
             let seen = thread.suspension_changed.current();
             // ORDER suspend.asleep: Acquire, with the exchange in `sleep_if_asked`.
             if word.load(Ordering::Acquire) != ASKED {
                 return true;
             }
-            if !thread.suspension_changed.wait_timeout(seen, RECHECK_NS)
-                && signal::send(thread.tid(), 0) == Err(signal::SendError::Gone)
-            {
+            if !thread.suspension_changed.wait_timeout(seen, RECHECK_NS) && client::is_gone(thread) {
                 // It ended without telling anybody.
                 word.store(NONE, Ordering::Relaxed);
                 return false;
@@ -129,6 +110,13 @@ pub fn resume(pthread: usize) -> bool {
 pub fn is_suspended(pthread: usize) -> bool {
     // Relaxed: a snapshot for the caller.
     with_thread(pthread, |thread| thread.suspension.load(Ordering::Relaxed) != NONE).unwrap_or(false)
+}
+
+/// Whether the thread sleeps at a client's wish, with its place published. The caller holds the registry's lock, which whoever resumes it
+/// needs.
+pub(crate) fn is_asleep(thread: &Thread) -> bool {
+    // ORDER suspend.asleep: Acquire, with the exchange in `sleep_if_asked`.
+    thread.suspension.load(Ordering::Acquire) == ASLEEP
 }
 
 /// No thread is suspended. For a record that is used anew, and for the one thread of a fork's child.

@@ -217,6 +217,87 @@ fn world_after(registered: u32, preemptions: usize, stops: usize, acts: &'static
     });
 }
 
+/// A thread that does what `acts` says, and somebody who looks at its stack twice, and waits for it without end.
+fn looked_at(preemptions: usize, acts: &'static [Act]) {
+    looked_at_for(preemptions, u64::MAX, acts);
+}
+
+/// As above, for so long.
+fn looked_at_for(preemptions: usize, patience_ns: u64, acts: &'static [Act]) {
+    explore(preemptions, move || {
+        let heap = Heap::new();
+        let mutator = {
+            let heap = heap.clone();
+            thread::spawn(move || heap.live(0, acts))
+        };
+        heap.await_threads(1);
+        for _ in 0..2 {
+            let round = REGISTRY.begin_looks();
+            let mut looks = 0;
+            let looked = REGISTRY.look_at_each(
+                round,
+                patience_ns,
+                || false,
+                |thread| {
+                    // SAFETY: the thread stands still.
+                    heap.cells[0].with_mut(|cell| unsafe { *cell += 0 });
+                    assert!(!thread.was_looked_at(round));
+                    looks += 1;
+                },
+            );
+            assert_eq!(looks, looked.held + looked.asked);
+            assert!(
+                patience_ns < u64::MAX || looks == 1 || looked.missed == 0,
+                "the thread was not looked at: {looked:?}"
+            );
+        }
+        heap.over.bump_and_wake_all();
+        mutator.join().unwrap();
+        let runs = 1 + acts.len() + acts.iter().filter(|act| act.runs()).count();
+        assert_eq!(heap.collect() as usize, runs, "the mutator did not go on");
+    });
+}
+
+#[test]
+fn a_thread_that_runs_is_looked_at() {
+    looked_at(2, &[Act::Run]);
+}
+
+#[test]
+fn a_thread_that_is_not_waited_for_is_looked_at_or_not() {
+    looked_at_for(2, 0, &[Act::Run]);
+}
+
+#[test]
+fn a_sleeper_that_is_not_known_to_sleep_is_looked_at() {
+    looked_at(1, &[Act::Sleep]);
+}
+
+#[test]
+fn a_thread_that_blocks_is_looked_at() {
+    looked_at(2, &[Act::Block]);
+}
+
+#[test]
+fn a_thread_in_a_call_is_looked_at() {
+    looked_at(2, &[Act::Call]);
+}
+
+#[test]
+fn a_thread_in_a_handler_is_looked_at() {
+    looked_at(1, &[Act::CallAndHandle]);
+}
+
+#[test]
+fn a_thread_that_masked_the_signal_in_a_call_is_looked_at() {
+    looked_at(1, &[Act::CallWhileMasked]);
+}
+
+#[test]
+fn a_thread_that_defers_is_looked_at() {
+    looked_at(2, &[Act::Defer]);
+}
+
 #[test]
 fn a_thread_that_starts_runs_and_exits() {
     world(4, 1, &[&[]]);
@@ -310,6 +391,35 @@ fn a_thread_that_masked_the_signal_sleeps_in_a_call() {
 #[test]
 fn a_thread_defers() {
     world(4, 1, &[&[Act::Defer]]);
+}
+
+/// A thread in a slow path; a handler of the client comes at any moment, the cycle too.
+fn a_thread_defers_and_handles() {
+    explore(2, || {
+        let heap = Heap::new();
+        let mutator = {
+            let heap = heap.clone();
+            thread::spawn(move || {
+                assert!(REGISTRY.register_current(1).is_ok_and(|new| new));
+                let target = signals::handle_clients(|| interposed::handler(signals::look));
+                let sender = thread::spawn(move || signals::send_clients(&target));
+                heap.registered.bump_and_wake_all();
+                heap.act(0, Act::Defer);
+                sender.join().unwrap();
+                heap.run(0);
+                assert!(REGISTRY.unregister_current(0));
+            })
+        };
+        heap.await_threads(1);
+        heap.collect();
+        mutator.join().unwrap();
+        assert_eq!(heap.collect(), 2, "the mutator did not go on");
+    });
+}
+
+#[test]
+fn a_handler_interrupts_the_end_of_a_slow_path() {
+    a_thread_defers_and_handles();
 }
 
 #[test]
@@ -458,6 +568,8 @@ mutants! {
         "stop.last: the collector's fence", "deadlock", world(3, 1, &[&[]]);
     a_note_that_nobody_reads_is_waited_for:
         "defer: park at the end", "deadlock", world(3, 1, &[&[Act::Defer]]);
+    a_handler_between_a_note_and_its_answer_waits_for_a_stop_that_waits_for_it:
+        "defer: mask before the note is taken", "deadlock", a_thread_defers_and_handles();
     a_thread_that_parks_in_a_slow_path_keeps_a_lock:
         "stop: leave a note in a slow path", "deadlock", world(3, 1, &[&[Act::Defer]]);
     a_thread_that_defers_while_it_waits_is_waited_for:
@@ -472,6 +584,20 @@ mutants! {
         "stop.parked: leave by an exchange", "Causality violation", world(3, 2, &[&[]]);
     a_claim_read_relaxed_lets_a_thread_run_in_a_stop:
         "stop.parked: Acquire", "Causality violation", world(3, 2, &[&[]]);
+    a_looker_without_the_heavy_half_looks_at_a_thread_whose_region_ends:
+        "look.held: the looker's fence", "Causality violation", looked_at(2, &[Act::Block]);
+    a_thread_without_the_light_half_runs_while_it_is_looked_at:
+        "stop.blocked: the thread's fence", "Causality violation", looked_at(2, &[Act::Block]);
+    a_thread_that_does_not_wait_for_a_look_runs_in_it:
+        "blocking: wait for the end of the stop", "Causality violation", looked_at(2, &[Act::Block]);
+    an_answer_to_a_looker_without_release_hides_what_came_before:
+        "look.asleep: Release", "Causality violation", looked_at(2, &[Act::Run]);
+    an_answer_to_a_looker_read_relaxed_hides_what_came_before:
+        "look.asleep: Acquire", "Causality violation", looked_at(2, &[Act::Run]);
+    a_look_that_ends_without_release_is_not_over:
+        "look.over: Release", "Causality violation", looked_at(2, &[Act::Block]);
+    a_look_whose_end_is_read_relaxed_is_not_over:
+        "look.over: Acquire", "Causality violation", looked_at(2, &[Act::Block]);
 }
 
 /// Shows that the models see a thread that the registry does not know.

@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { THREADS = 2, ROUNDS = 40, OBJECTS = 50000 };
+enum { THREADS = 2, ROUNDS = 16, OBJECTS = 50000 };
 
 static NOINLINE void use_heap(void) {
     GC_word *list = 0;

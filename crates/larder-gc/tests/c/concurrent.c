@@ -1,4 +1,4 @@
-// xtask: larder-only
+// xtask: larder-only, calls write to the heap
 /*
  * Cycles that mark beside the program: everything of libgc that is visible during a cycle stays right. Larder only, because the
  * stock library's incremental mode answers some of the questions in other words.

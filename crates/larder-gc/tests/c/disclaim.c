@@ -64,6 +64,35 @@ static void sweep(void) {
     GC_gcollect();
 }
 
+/* A weak table: it hides its objects, whose function takes them out. */
+static GC_word table[N];
+static unsigned weak;
+static int taken_out, rescuing;
+static int ask_weak(void *object) {
+    struct node *node = object;
+    if (node->number == 0) return 0;
+    CHECK(node->number == 3);
+    /* Nobody has marked it since it was found dead. */
+    CHECK(!GC_is_marked(object));
+    for (int i = 0; i < N; i++) {
+        if (table[i] == GC_HIDE_POINTER(object)) {
+            table[i] = 0;
+            taken_out++;
+        } else if (rescuing && table[i]) {
+            GC_set_mark_bit(GC_REVEAL_POINTER(table[i]));
+        }
+    }
+    node->number = 0;
+    return 0;
+}
+static void make_weak(void) {
+    for (int i = 0; i < N; i++) {
+        struct node *node = GC_generic_malloc(sizeof *node, weak);
+        node->number = 3;
+        table[i] = GC_HIDE_POINTER(node);
+    }
+}
+
 static int finalized;
 static void *kept_by_closure;
 static void run(void *object, void *data) {
@@ -125,6 +154,17 @@ int main(void) {
     far_away(make_large);
     sweep();
     CHECK(asked_large >= 4);
+
+    /* The first that is asked about rescues all others, each time; then nobody does. */
+    weak = GC_new_kind(GC_new_free_list(), GC_DS_LENGTH, 1, 1);
+    GC_register_disclaim_proc(weak, ask_weak, 0);
+    rescuing = 1;
+    far_away(make_weak);
+    sweep();
+    CHECK(taken_out >= 1 && taken_out <= 10);
+    rescuing = 0;
+    sweep();
+    CHECK(taken_out >= N - 10);
 
     GC_init_finalized_malloc();
     far_away(make_finalized);

@@ -10,7 +10,8 @@ static void initial(void) {
     GC_init();
     GC_word before = GC_get_gc_no();
     garbage(40 << 20);
-    CHECK(GC_get_gc_no() == before);
+    /* A cycle beside the program begins after half of the budget, so that it has ended when the budget is used up. */
+    CHECK(GC_get_gc_no() <= before + (GC_is_incremental_mode() ? 1 : 0));
 }
 static void maximum(void) {
     setenv("GC_MAXIMUM_HEAP_SIZE", "8M", 1);

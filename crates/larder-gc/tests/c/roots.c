@@ -56,6 +56,16 @@ int main(void) {
     GC_remove_roots(mapped, (char *)mapped + BYTES);
     CHECK(dead_after_filling(mapped) >= N - 10);
 
+    /* Ranges that are none: empty, reversed, without a whole word, taken back without having been added. */
+    GC_add_roots(mapped, mapped);
+    GC_add_roots(mapped + N, mapped);
+    GC_add_roots((char *)mapped + 1, (char *)mapped + 4);
+    GC_add_roots(0, 0);
+    GC_remove_roots(mapped + N, mapped);
+    GC_remove_roots(0, 0);
+    GC_exclude_static_roots(in_data, in_data);
+    CHECK(dead_after_filling(mapped) >= N - 10 && dead_after_filling(in_data) == 0);
+
     void **holder = GC_malloc_uncollectable(N * sizeof *holder);
     CHECK(dead_after_filling(holder) == 0);
     void **atomic = GC_malloc_atomic_uncollectable(N * sizeof *atomic);

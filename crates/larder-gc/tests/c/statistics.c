@@ -18,6 +18,8 @@ int main(void) {
     GC_set_max_retries(2);
     CHECK(GC_get_max_retries() == 2);
     GC_init();
+    /* Programs divide by it, or expand it until it is large enough. */
+    CHECK(GC_get_heap_size() > 0 && GC_get_free_bytes() <= GC_get_heap_size());
 
     size_t total = GC_get_total_bytes();
     char **list = 0;
@@ -47,7 +49,9 @@ int main(void) {
     CHECK(GC_get_prof_stats(&newer.known, sizeof newer) == sizeof profile && newer.unknown == (GC_word)-1);
     profile.free_bytes_full = 4711;
     CHECK(GC_get_prof_stats(&profile, sizeof(GC_word)) == sizeof(GC_word) && profile.free_bytes_full == 4711);
-    CHECK(GC_expand_hp(1 << 20) == 1);
+    size_t small = GC_get_heap_size();
+    while (GC_get_heap_size() < small + (32 << 20)) CHECK(GC_expand_hp(1 << 20) == 1);
+    CHECK(GC_get_free_bytes() >= 32 << 20 && GC_get_obtained_from_os_bytes() >= GC_get_heap_size());
     CHECK(getenv("LARDER_CONCURRENT") || (GC_collect_a_little() == 0 && GC_is_incremental_mode() == 0));
     GC_set_non_gc_bytes(1000);
     CHECK(GC_get_non_gc_bytes() == 1000);

@@ -4,6 +4,8 @@
 #include <gc/gc_inline.h>
 #include <gc/gc_mark.h>
 
+static void *GC_CALLBACK no_memory(size_t bytes UNUSED) { return 0; }
+
 int main(void) {
     GC_init();
     char *s = GC_strdup("twelve bytes");
@@ -19,9 +21,18 @@ int main(void) {
         for (int i = 0; i < 100; i++) CHECK(p[i] == 0);
         CHECK(GC_base(p + 99) == GC_base(p) && GC_base(p) != 0);
     }
+    /* Multiples of what is no power of two, as of a structure's size. */
+    for (size_t align = 17; align < 2048; align += 111) {
+        char *p = GC_memalign(align, 100);
+        CHECK(p && (uintptr_t)p % align == 0 && GC_base(p + 99) == GC_base(p));
+    }
+    CHECK(GC_memalign(0, 10) && GC_memalign(3, 10) && GC_memalign((size_t)1 << 63, 10) == 0);
     void *p = 0;
     CHECK(GC_posix_memalign(&p, 3, 10) == EINVAL && GC_posix_memalign(&p, 4, 10) == EINVAL && p == 0);
     CHECK(GC_posix_memalign(&p, 64, 10) == 0 && ((uintptr_t)p & 63) == 0);
+    GC_set_oom_fn(no_memory);
+    p = &p;
+    CHECK(GC_posix_memalign(&p, 64, (size_t)1 << 60) == ENOMEM && p == 0);
 
     int n = 0;
     for (char **list = GC_malloc_many(24); list; list = GC_NEXT(list), n++) {

@@ -76,7 +76,7 @@ pub(crate) mod tls {
 /// Signals, of which there is only one.
 pub(crate) mod signal {
     use larder_sync::signals;
-    pub(crate) use larder_sys::signal::{AlternateStack, Handler, Handling, SendError};
+    pub(crate) use larder_sys::signal::{AlternateStack, Handler, Handling, SendError, Sender};
 
     /// All signals or none.
     pub(crate) struct Mask(bool);
@@ -102,6 +102,11 @@ pub(crate) mod signal {
         Ok(())
     }
 
+    /// Asked for signals that do not name their sender, of which a model has none.
+    pub(crate) fn waits(_: i32) -> bool {
+        false
+    }
+
     /// Opens the signal; returns the mask of before.
     pub(crate) fn unblock(_: i32) -> Mask {
         Mask(signals::mask(false))
@@ -113,8 +118,8 @@ pub(crate) mod signal {
     }
 
     /// As above: every signal is a stop's.
-    pub(crate) unsafe fn was_sent_here(_: *const libc::siginfo_t) -> bool {
-        true
+    pub(crate) unsafe fn sender(_: *const libc::siginfo_t) -> Sender {
+        Sender::Here
     }
 
     /// Does nothing: a thread of a model has its handler from the beginning.

@@ -1,0 +1,154 @@
+//! Which pages of the heap are made clean, and which were written since.
+
+use larder_blocks::block::State as BlockState;
+use larder_blocks::space::BLOCK_SHIFT;
+use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
+use larder_units::PAGE;
+
+use super::{State, Way, own_state, wanted};
+use crate::heap::HEAP;
+use crate::{barrier, generations};
+
+/// Between cycles, before the watch itself ends or goes on.
+pub(super) fn end_watch_of_stacks() {
+    let State { watch, stacks, .. } = own_state();
+    stacks.end(watch.as_mut());
+}
+
+pub(super) fn end_watch() {
+    generations::watch_ends();
+    let state = own_state();
+    if let Some(watch) = &mut state.watch
+        && state.watched != 0
+    {
+        let (low, high) = (HEAP.space.base(), HEAP.space.base() + state.watched);
+        // Of what became free since, the first write costs a fault once more.
+        _ = for_each_watched(watch.kind(), low, high, |low, high| {
+            watch.end(low, high);
+            Ok(())
+        });
+        state.watched = 0;
+    }
+}
+
+/// Pages beside one that is being written which lie in free blocks: they will be written next (thesis 5.2.1). Called in a
+/// signal handler.
+fn neighbours(page: usize) -> (usize, usize) {
+    /// Most that are taken on each side: a free run may be long, and every page of it would be scanned.
+    const MOST: usize = 16;
+    let space = &HEAP.space;
+    let is_free = |at: usize| {
+        let offset = at.wrapping_sub(space.base());
+        offset < space.span() && {
+            // SAFETY: below the frontier.
+            let block = unsafe { space.block(offset >> BLOCK_SHIFT) };
+            matches!(block.state(), BlockState::Free | BlockState::Untouched | BlockState::Owned)
+        }
+    };
+    let (mut low, mut high) = (page, page + PAGE.0);
+    while high - page <= MOST * PAGE.0 && is_free(high) {
+        high += PAGE.0;
+    }
+    while page - low < MOST * PAGE.0 && is_free(low.wrapping_sub(1)) {
+        low -= PAGE.0;
+    }
+    (low, high)
+}
+
+/// Makes every page of the heap clean; for a young cycle, goes on with the watch that there is.
+pub(super) fn watch_all() -> Result<(), WatchError> {
+    end_watch_of_stacks();
+    let State { watch, way, watched, young, .. } = own_state();
+    let goes_on = *watched != 0 && *way == wanted() && generations::is_on();
+    *young = goes_on && generations::next_is_young();
+    if *young {
+        return Ok(());
+    }
+    if goes_on && *way == Way::Watch(Kind::Uffd) {
+        // What was written does not matter to a full cycle.
+        generations::watch_ends();
+        fetch(watch, *way, watched, true, |_, _| {})?;
+        generations::watch_has_begun();
+        return Ok(());
+    }
+    end_watch();
+    let state = own_state();
+    let (low, high) = (HEAP.space.base(), HEAP.space.base() + HEAP.space.settled_span());
+    state.way = wanted();
+    let Way::Watch(kind) = state.way else {
+        state.watch = None;
+        barrier::forget();
+        return Ok(());
+    };
+    if state.watch.as_ref().is_none_or(|watch| watch.kind() != kind) {
+        state.watch = None;
+        set_neighbours(neighbours);
+        state.watch = Some(Watch::attach(kind, low, low + HEAP.space.reserved().to_bytes().0)?);
+    }
+    state.watched = high - low;
+    if let Some(watch) = &mut state.watch {
+        for_each_watched(kind, low, high, |low, high| watch.begin(low, high))?;
+        generations::watch_has_begun();
+    }
+    Ok(())
+}
+
+/// Free blocks beside one another that are left out of the watch: fewer are not worth a system call.
+const LEFT_OUT: usize = 16;
+
+/// Calls `f` for the parts of `[low, high)`, which begins with the heap, that are to be made clean. With `uffd` these are the blocks in
+/// use: whoever is given another one writes to it, which then costs no fault, and its pages count as written until they are made clean.
+fn for_each_watched(
+    kind: Kind,
+    low: usize,
+    high: usize,
+    mut f: impl FnMut(usize, usize) -> Result<(), WatchError>,
+) -> Result<(), WatchError> {
+    if kind != Kind::Uffd {
+        return f(low, high);
+    }
+    // First block of the run in use, and the first after it.
+    let mut run = (0, 0);
+    for index in 0..(high - low) >> BLOCK_SHIFT {
+        // SAFETY: below the frontier.
+        let state = unsafe { HEAP.space.block(index) }.state();
+        if !matches!(state, BlockState::Small | BlockState::Large | BlockState::Tail) {
+            continue;
+        }
+        if index > run.1 + LEFT_OUT {
+            if run.0 < run.1 {
+                f(low + (run.0 << BLOCK_SHIFT), low + (run.1 << BLOCK_SHIFT))?;
+            }
+            run.0 = index;
+        }
+        run.1 = index + 1;
+    }
+    if run.0 < run.1 { f(low + (run.0 << BLOCK_SHIFT), low + (run.1 << BLOCK_SHIFT)) } else { Ok(()) }
+}
+
+/// Calls `f` for every run of pages written since it was asked for the last time. Returns how many pages they were.
+pub(super) fn fetch(
+    watch: &mut Option<Watch>,
+    way: Way,
+    watched: &mut usize,
+    clean: bool,
+    mut f: impl FnMut(usize, usize),
+) -> Result<usize, WatchError> {
+    if let Way::Barrier(_) = way {
+        return Ok(barrier::fetch(clean, f).div_ceil(PAGE.0));
+    }
+    // What is made clean may be protected, and then nobody may make it accessible any more.
+    let span = if clean { HEAP.space.settled_span() } else { HEAP.space.span() };
+    let (low, high) = (HEAP.space.base(), HEAP.space.base() + span);
+    *watched = (high - low).max(*watched);
+    let Some(watch) = watch else { return Ok(0) };
+    if !clean {
+        return watch.fetch(low, high, false, &mut f);
+    }
+    let mut pages = 0;
+    for_each_watched(watch.kind(), low, high, |low, high| {
+        pages += watch.fetch(low, high, true, &mut f)?;
+        Ok(())
+    })?;
+    Ok(pages)
+}

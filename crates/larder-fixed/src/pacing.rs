@@ -1,0 +1,237 @@
+//! When the next cycle is due, how many markers it has, and how much free memory the heap keeps: what is asked of `larder-policy`, and
+//! what is made of its answers.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use larder_policy::crew::{self, CrewFacts};
+use larder_policy::group::{GroupFacts, bounded};
+use larder_policy::pacing::{self as policy, Adjustments, HeapFacts};
+use larder_sys::cpus;
+use larder_threads::{REGISTRY, defer};
+use larder_units::{Blocks, Bytes};
+
+use crate::ablation::{self, Optimization};
+use crate::heap::HEAP;
+use crate::{concurrent, cycle, generations, refill, settings};
+
+/// Where the census goes on; blocks before it were looked at since the last cycle. Sync: a ticket.
+static CENSUS: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of roots that the last cycle scanned. Sync: collector writes; a statistic.
+static ROOTS: AtomicUsize = AtomicUsize::new(0);
+/// As much as the last cycle traced, see [`crew::traced`]. Sync: as `ROOTS`.
+static TRACED: AtomicUsize = AtomicUsize::new(0);
+/// Bytes that the cycle before the last found live. Sync: as `ROOTS`.
+static LIVE_BEFORE: AtomicUsize = AtomicUsize::new(0);
+
+/// The budget after a cycle that found `live` bytes.
+pub(crate) fn budget(live: Bytes) -> Bytes {
+    let wanted = policy::budget(HeapFacts {
+        live: generations::without_let_through(live),
+        roots: Bytes(ROOTS.load(Ordering::Relaxed)),
+        threads: REGISTRY.count() as usize,
+        free_space_divisor: settings::FREE_SPACE_DIVISOR.load(Ordering::Relaxed),
+        initial: Bytes(settings::INITIAL_HEAP.load(Ordering::Relaxed)),
+        max: settings::max_heap(),
+    });
+    policy::adjusted(
+        wanted,
+        Adjustments {
+            unused: HEAP.size().saturating_sub(live),
+            dont_expand: settings::DONT_EXPAND.load(Ordering::Relaxed),
+            use_entire_heap: settings::ENTIRE_HEAP.load(Ordering::Relaxed),
+            least: Bytes(settings::LEAST_STEP.load(Ordering::Relaxed)),
+        },
+    )
+}
+
+/// A cycle found so much live. The collector says so, before anything asks for a budget.
+pub(crate) fn found_live(live: Bytes) {
+    LIVE_BEFORE.store(HEAP.live.load(Ordering::Relaxed), Ordering::Relaxed);
+    HEAP.live.store(live.0, Ordering::Relaxed);
+}
+
+/// A cycle traced so much: so many objects, and of long ones so many bytes.
+pub(crate) fn has_traced(objects: usize, long: Bytes) {
+    TRACED.store(crew::traced(objects, long).0, Ordering::Relaxed);
+}
+
+/// A cycle scanned so many bytes of roots.
+pub(crate) fn has_scanned(roots: Bytes) {
+    ROOTS.store(roots.0, Ordering::Relaxed);
+}
+
+/// Bytes of roots that the last cycle scanned.
+pub(crate) fn bytes_of_roots() -> usize {
+    ROOTS.load(Ordering::Relaxed)
+}
+
+/// Computes the budget anew, after a setting has changed.
+pub(crate) fn renew_budget() {
+    if crate::is_initialised() {
+        set_budget(budget(Bytes(HEAP.live.load(Ordering::Relaxed))));
+    }
+}
+
+/// Sets when the next cycle is due; never, where only calls collect.
+pub(crate) fn set_budget(budget: Bytes) {
+    let never = settings::NO_AUTOMATIC.load(Ordering::Relaxed);
+    let budget = if never { Bytes(usize::MAX) } else { budget };
+    HEAP.budget.store(budget.0, Ordering::Relaxed);
+    concurrent::plan(budget);
+}
+
+/// Finalizers that were registered since the last cycle. Sync: the allocation lock.
+static NEW_FINALIZERS: AtomicUsize = AtomicUsize::new(0);
+
+/// A finalizer was registered: objects with finalizers may hold more than their bytes, so a program that makes many of
+/// them is collected before its heap grows. The caller holds the allocation lock.
+pub(crate) fn finalizer_registered() {
+    let new = NEW_FINALIZERS.fetch_add(1, Ordering::Relaxed) + 1;
+    let each = settings::BYTES_PER_FINALIZER.load(Ordering::Relaxed);
+    let since = HEAP.since.load(Ordering::Relaxed);
+    let never = settings::NO_AUTOMATIC.load(Ordering::Relaxed);
+    // Nearly used up: a quarter may lie in blocks of other classes.
+    let nearly_full = || HEAP.live.load(Ordering::Relaxed) + since >= HEAP.size().0 / 4 * 3;
+    if each > 0 && !never && new.saturating_mul(each) > since && nearly_full() {
+        HEAP.budget.fetch_min(since.max(LEAST_FOR_FINALIZERS), Ordering::Relaxed);
+    }
+}
+
+/// A cycle has looked at all objects with finalizers.
+pub(crate) fn no_finalizer_is_new() {
+    NEW_FINALIZERS.store(0, Ordering::Relaxed);
+}
+
+/// However many finalizers there are, so many bytes are allocated between cycles: less would be no progress.
+const LEAST_FOR_FINALIZERS: usize = 256 * 1024;
+
+fn crew_facts() -> CrewFacts {
+    let asked = settings::MARKERS.load(Ordering::Relaxed);
+    CrewFacts {
+        usable_cpus: usable_cpus(),
+        asked: (asked > 0).then_some(asked),
+        traced: match cycle::number() {
+            0 => crew::traced_by_first(Bytes(HEAP.since.load(Ordering::Relaxed))),
+            _ => Bytes(TRACED.load(Ordering::Relaxed)),
+        },
+    }
+}
+
+/// Markers for the next cycle.
+pub(crate) fn markers_now() -> usize {
+    let adaptive = !ablation::get().leaves_out(Optimization::Markers);
+    if adaptive { crew::markers(crew_facts()) } else { markers() }
+}
+
+/// CPUs, looked up now and then: a quota may change while the program runs.
+pub(crate) fn usable_cpus() -> usize {
+    static KNOWN: AtomicUsize = AtomicUsize::new(0);
+    const EVERY: u64 = 64;
+    let known = KNOWN.load(Ordering::Relaxed);
+    if known > 0 && !cycle::number().is_multiple_of(EVERY) {
+        return known;
+    }
+    let now = cpus::usable();
+    KNOWN.store(now, Ordering::Relaxed);
+    now
+}
+
+/// Lets the heap grow by so much before the next cycle. False when it may not become so large.
+pub fn expand(bytes: usize) -> bool {
+    // Room that was promised before and not taken yet is part of the heap, as clients know it.
+    let goal = HEAP.size().0.max(settings::INITIAL_HEAP.load(Ordering::Relaxed)).saturating_add(bytes);
+    let max = settings::max_heap();
+    if (max.0 != 0 && goal > max.0) || goal > HEAP.space.reserved().to_bytes().0 {
+        return false;
+    }
+    settings::INITIAL_HEAP.fetch_max(goal, Ordering::Relaxed);
+    renew_budget();
+    true
+}
+
+/// Bounds the heap; 0 takes the bound away.
+pub fn set_max_heap(bytes: usize) {
+    settings::MAX_HEAP.store(bytes, Ordering::Relaxed);
+    renew_budget();
+}
+
+/// See [`larder_policy::pacing::HeapFacts::free_space_divisor`].
+pub fn set_free_space_divisor(divisor: usize) {
+    settings::FREE_SPACE_DIVISOR.store(divisor.max(1), Ordering::Relaxed);
+}
+
+/// Asks for a number of markers; 0 lets the CPUs decide.
+pub fn set_markers(markers: usize) {
+    settings::MARKERS.store(markers, Ordering::Relaxed);
+}
+
+/// The most markers that a cycle will have.
+pub fn markers() -> usize {
+    crew::most_markers(crew_facts())
+}
+
+/// There may be empty blocks anywhere again.
+pub(crate) fn begin_census() {
+    CENSUS.store(0, Ordering::Relaxed);
+}
+
+/// Looks through blocks that no refill has come to, and gives empty ones to the pool: until about `wanted` blocks are
+/// found, or all were looked at. False when there is nothing left to look at.
+pub(crate) fn census(wanted: Blocks) -> bool {
+    if cycle::is_marking_beside() {
+        return false;
+    }
+    const STEP: usize = 32;
+    let goal = wanted.0.max(8);
+    let mut found = 0;
+    loop {
+        let end = HEAP.space.frontier().0;
+        if CENSUS.load(Ordering::Relaxed) >= end {
+            return found > 0;
+        }
+        let from = CENSUS.fetch_add(STEP, Ordering::Relaxed);
+        for index in from..(from + STEP).min(end) {
+            if refill::reclaim_if_empty(index) {
+                found += 1;
+            }
+        }
+        if found >= goal {
+            return true;
+        }
+    }
+}
+
+/// Makes the next cycle due earlier than `planned`, where the control group has little left.
+pub(crate) fn bound_by_group(facts: Option<GroupFacts>, planned: Bytes) {
+    let bounded = bounded(planned, facts);
+    if bounded < planned && !settings::NO_AUTOMATIC.load(Ordering::Relaxed) {
+        HEAP.budget.fetch_min(bounded.0, Ordering::Relaxed);
+    }
+}
+
+/// Gives memory back to the kernel that the next budget will not need.
+pub(crate) fn return_memory(all: bool) -> Bytes {
+    let live = Bytes(HEAP.live.load(Ordering::Relaxed));
+    if !all && settings::KEEP_MEMORY.load(Ordering::Relaxed) {
+        return Bytes(0);
+    }
+    let mut keep = if all { Bytes(0) } else { policy::resident_to_keep(budget(live)) };
+    if !all && concurrent::is_on() {
+        let before = Bytes(LIVE_BEFORE.load(Ordering::Relaxed));
+        keep = keep.max(larder_policy::concurrent::wanted_memory([before, live], budget(live)).saturating_sub(live));
+    }
+    // What the heap holds beyond live data and the next budget, counting an eighth for blocks with few survivors.
+    let needed = live.0 + live.0 / 8 + keep.0;
+    if HEAP.size().0 <= needed {
+        return Bytes(0);
+    }
+    let _deferral = defer::enter();
+    while census(Blocks(usize::MAX / 2)) {}
+    HEAP.owners.give_back(&HEAP.space, &HEAP.pool, keep.to_blocks_rounded_up());
+    let keep = keep.to_blocks_rounded_up().saturating_sub(HEAP.owners.free());
+    let returned = HEAP.pool.discard(&HEAP.space, keep);
+    if returned.0 > 0 {
+        HEAP.tell_size();
+    }
+    returned
+}
