@@ -45,9 +45,10 @@ typedef struct larder_vm_frame {
  * What the heap knows of a thread, as far as it is published: a compiler may inline what reads these words. The functions
  * below that are static inline are the sequences.
  *
- * The first two words are the thread's buffer. Where buffers belong to others it is never open, and the sequence calls.
+ * The first two words are the thread's buffer. Where buffers belong to others it is never open.
  */
-typedef struct larder_vm_thread {
+typedef struct larder_vm_thread larder_vm_thread;
+struct larder_vm_thread {
     uintptr_t frontier;
     uintptr_t limit;
     uintptr_t reserved[6];
@@ -55,7 +56,11 @@ typedef struct larder_vm_thread {
     uint32_t barrier;         /* enum larder_vm_barrier */
     larder_vm_frame *frames;  /* the newest */
     uintptr_t card_bias;      /* the card of a slot is the byte at this plus slot >> 9; 1 is dirty */
-} larder_vm_thread;
+    const struct larder_vm_sequence *sequence; /* for buffers of processors; its `indices` are 0 while processors have none */
+    uintptr_t *rseq_cs;              /* the same for this thread, by address: where to arm, */
+    const volatile uint32_t *index;  /* the index, */
+    uintptr_t base;                  /* and the buffer of index 0; while processors have none, one that is never open */
+};
 
 enum larder_vm_barrier {
     LARDER_VM_CONDITIONAL_CARDS = 0,  /* mark the slot's card if it is not marked */
@@ -63,13 +68,41 @@ enum larder_vm_barrier {
     LARDER_VM_STORE_BUFFER = 2        /* note the slot's address */
 };
 
-/* Whom allocation buffers belong to. */
+/* Whom allocation buffers belong to: those of the young generation, and those of the old one for what is old from the beginning. */
 enum larder_vm_association {
     LARDER_VM_BY_CONCURRENCY_ID = 0,  /* as many as threads run at once */
-    LARDER_VM_BY_THREAD = 1,          /* one for each thread; allocation can be inlined */
+    LARDER_VM_BY_THREAD = 1,          /* one for each thread */
     LARDER_VM_BY_CPU = 2,
-    LARDER_VM_FLIP = 3                /* threads, or concurrency ids where threads leave too much unused */
+    LARDER_VM_FLIP = 3,               /* threads, or concurrency ids where threads leave too much unused */
+    LARDER_VM_FLIP_TO_CPU = 4,        /* threads, or CPUs */
+    LARDER_VM_BY_NOBODY = 5           /* there are none: objects come one by one from the lowest level, which there must be */
 };
+
+/* What happens where less of the young generation is left than buffers would take. */
+enum larder_vm_near_end {
+    LARDER_VM_SHRINK = 0,  /* buffers get smaller, so that everybody gets some of the rest */
+    LARDER_VM_SINGLY = 1   /* they do not; who gets none allocates object by object. Collects far more often with many threads */
+};
+
+/*
+ * Who shares larger buffers, between those of the association and the young generation: threads of these CPUs refill theirs from one.
+ * There can be several such levels, each wider than the one below: cores and packages, say. (Nodes and caches are wider than one
+ * another on different machines, and may be anywhere.)
+ */
+enum larder_vm_level {
+    LARDER_VM_NO_LEVEL = 0,
+    LARDER_VM_CORE = 1,     /* hardware threads of a core */
+    LARDER_VM_CACHE = 2,    /* CPUs with one last-level cache */
+    LARDER_VM_PACKAGE = 3,
+    LARDER_VM_NODE = 4,
+    LARDER_VM_PROCESS = 5   /* all */
+};
+
+/* The most levels. */
+enum { LARDER_VM_LEVELS = 3 };
+
+/* Whom they belong to at the moment. */
+enum larder_vm_way { LARDER_VM_THREADS = 0, LARDER_VM_PROCESSORS = 1 };
 
 enum larder_vm_kind { LARDER_VM_YOUNG = 0, LARDER_VM_FULL = 1 };
 
@@ -103,15 +136,25 @@ typedef struct larder_vm_host {
     /* A collection begins, or ends, with the world stopped. `kind` is enum larder_vm_kind. May be null. */
     void (*before)(void *context, int kind);
     void (*after)(void *context, int kind);
+    /* Allocation buffers belong to others now, with the world stopped (LARDER_VM_FLIP; in the child of a fork, too). `way` is
+     * enum larder_vm_way. Time to take functions from larder_vm_get_functions anew, and to change the calls in generated code:
+     * the old ones stay right, and are slow. May be null. */
+    void (*flipped)(void *context, int way);
 } larder_vm_host;
 
 /* larder_vm_default_config fills it in. Sizes in bytes. */
 typedef struct larder_vm_config {
-    size_t young;          /* the young generation, both halves: at least 256 KiB */
+    size_t young;          /* the young generation, eden and survivors: at least 256 KiB */
     size_t most_young;     /* how far it may grow; not above `young` fixes it */
     size_t old;            /* the most that old and large objects may take */
+    size_t least_old;      /* how large they may become before a collection looks for garbage among them; 0: an eighth of
+                              `old`, which keeps memory small. As much as `old`: a fixed size, collected when nearly full */
     size_t buffer;         /* allocation buffers; 0: sizes that adapt, from 4 KiB to 512 KiB */
     int association;       /* enum larder_vm_association */
+    int by_share;          /* of sizes that adapt: not 0: by the buffer's share of what all allocate, not by its refills */
+    int near_end;          /* enum larder_vm_near_end */
+    int level[LARDER_VM_LEVELS];            /* enum larder_vm_level, from below; LARDER_VM_NO_LEVEL from where there are no more */
+    size_t level_buffer[LARDER_VM_LEVELS];  /* their buffers; 0: 1 MiB, 2 MiB, 4 MiB. Not less than a buffer below */
     int barrier;           /* enum larder_vm_barrier */
     int collectors;        /* threads that collect, at most 16; 0: as many as CPUs may be used, fewer for little work */
     int tenure;            /* young collections that an object survives before it is old: 1 to 6 */
@@ -141,6 +184,20 @@ typedef struct larder_vm_stats {
     uint64_t buffers;           /* allocation buffers taken */
     uint64_t buffer_bytes;
     uint64_t unused_bytes;      /* of buffer_bytes, what collections found unused */
+    uint64_t redirected;        /* allocations by a function of the set that was not in use */
+    uint64_t flips;             /* times that buffers went from threads to processors, or back */
+    uint64_t by_threads;        /* collections that found buffers with threads; */
+    uint64_t by_processors;     /* and with processors. (These to partly_used are the columns of VEE'05's table 2) */
+    uint64_t transactions;      /* refills of processors' buffers that committed; */
+    uint64_t transactions_failed;   /* that met interference; */
+    uint64_t transactions_invalid;  /* and of those, that found their buffer changed */
+    uint64_t sidelined;         /* buffers kept for the next comer */
+    uint64_t sidelined_bytes;
+    uint64_t sidelined_unused;  /* of them, what collections discarded */
+    uint64_t sidelined_unused_bytes;
+    uint64_t partly_used;       /* buffers in which collections found something left, unused_bytes together */
+    uint64_t old_buffers;       /* buffers taken in the old generation, for larder_vm_allocate_old */
+    uint64_t old_buffer_bytes;
     uint64_t large_objects;
     uint64_t large_bytes;
     uint64_t finalized;
@@ -170,22 +227,125 @@ void larder_vm_after_store(larder_vm_thread *, uintptr_t *slot, uintptr_t value)
 /* The longest object that is allocated inline. */
 #define LARDER_VM_LARGEST_INLINED 8192
 
+/*
+ * The sequence that allocates from the buffer of the processor that the thread runs on, for a compiler that emits it inline; `object`,
+ * `next` and `t` are registers. Nothing between the two labels may be left out, added or put in another order:
+ *
+ *     start:   lea   t, [descriptor]
+ *              mov   fs:[rseq_cs], t
+ *     begin:   mov   t, dword fs:[index]
+ *              cmp   t, indices
+ *              jae   slow
+ *              shl   t, shift
+ *              add   t, base
+ *              mov   object, [t + frontier]
+ *              lea   next, [object + size]          size: a multiple of 16, at most LARDER_VM_LARGEST_INLINED
+ *              cmp   next, [t + frontier + 8]
+ *              ja    slow
+ *              mov   [t + frontier], next
+ *     end:
+ *
+ * The descriptor is 32 bytes, aligned to 32: two words of 4 bytes that are 0, and three of 8: the address of begin, end - begin, and the
+ * address of code that jumps to start, before which the 4 bytes 0x53053053 stand. It stays where it is as long as the thread lives. At
+ * `slow`, larder_vm_allocate_slow is called: a safepoint, at which the buffers may be flipped (`flipped`).
+ */
+typedef struct larder_vm_sequence {
+    intptr_t rseq_cs; /* these two are offsets from fs:0 */
+    intptr_t index;
+    uint32_t indices;
+    uint32_t shift;
+    uintptr_t base;
+    size_t frontier;
+} larder_vm_sequence;
+
+/*
+ * From the processor's buffer: `size` bytes, a multiple of 16, or 0. It is that sequence with what it needs taken from the thread's
+ * record, by address, and without the comparison, because the thread's index is always one that has a buffer. Nothing but
+ * larder_vm_allocate calls it.
+ * Define LARDER_VM_NO_SEQUENCES before including this for code that is unloaded while threads go on that allocated in it, or for
+ * another compiler; larder_vm_allocate then calls a function.
+ */
+#if !defined(LARDER_VM_NO_SEQUENCES) && defined(__GNUC__) && defined(__x86_64__)
+#define LARDER_VM_SEQUENCES 1
+static inline uintptr_t larder_vm_take_by_processor(const larder_vm_thread *thread, size_t size)
+{
+    uintptr_t object, next, t;
+    __asm__ volatile(
+        "2: leaq 7f(%%rip), %[t]\n\t"
+        "movq 96(%[thread]), %[next]\n\t"
+        "movq %[t], (%[next])\n\t"
+        "movq 104(%[thread]), %[next]\n"
+        "3: movl (%[next]), %k[t]\n\t"
+        "shlq $14, %[t]\n\t"
+        "addq 112(%[thread]), %[t]\n\t"
+        "movq (%[t]), %[object]\n\t"
+        "leaq (%[object],%[size]), %[next]\n\t"
+        "cmpq 8(%[t]), %[next]\n\t"
+        "ja 6f\n\t"
+        "movq %[next], (%[t])\n"
+        "4:\n\t"
+        ".pushsection __rseq_failure, \"ax\"\n\t"
+        ".long 0x53053053\n"
+        "5: jmp 2b\n"
+        "6: xorl %k[object], %k[object]\n\t"
+        "jmp 4b\n\t"
+        ".popsection\n\t"
+        ".pushsection __rseq_cs, \"aw\"\n\t"
+        ".balign 32\n"
+        "7: .long 0, 0\n\t"
+        ".quad 3b, 4b - 3b, 5b\n\t"
+        ".popsection"
+        : [object] "=&r"(object), [next] "=&r"(next), [t] "=&r"(t)
+        : [thread] "r"(thread), [size] "r"(size)
+        : "memory", "cc");
+    return object;
+}
+#endif
+
 /* An object of `size` bytes, zeroed; null when there is no room. Safepoint. Its first words must be such that `size` and
  * `scan` work before the thread's next safepoint. */
 static inline void *larder_vm_allocate(larder_vm_thread *thread, size_t size)
 {
     if (size - 1 < LARDER_VM_LARGEST_INLINED) {
+        size_t whole = (size + 15) & ~(size_t)15;
         uintptr_t object = thread->frontier;
-        uintptr_t next = object + ((size + 15) & ~(size_t)15);
+        uintptr_t next = object + whole;
         if (next <= thread->limit) {
             thread->frontier = next;
             return (void *)object;
         }
+#ifdef LARDER_VM_SEQUENCES
+        object = larder_vm_take_by_processor(thread, whole);
+        if (object)
+            return (void *)object;
+#endif
     }
     return larder_vm_allocate_slow(thread, size);
 }
 
-/* The same in the old generation, for what is known to live long. Safepoint. */
+/*
+ * Allocation functions, for a class to keep: each allocates objects of one size, as larder_vm_allocate does, and is made for one
+ * way of the buffers, so that its fast path asks about neither. Safepoints.
+ */
+typedef void *(*larder_vm_function)(larder_vm_thread *);
+
+/* The longest object that has a function, in words of 8 bytes. */
+#define LARDER_VM_MOST_WORDS 40
+
+/* The function for objects of n words is of_words[n]; of_words[0] is of_words[1]. */
+typedef struct larder_vm_functions {
+    larder_vm_function of_words[LARDER_VM_MOST_WORDS + 1];
+} larder_vm_functions;
+
+/* The heap's table, which lives as long as the heap. It changes when buffers are flipped, at a safepoint of every thread: what reads
+ * a function from it for each call is never redirected. */
+const larder_vm_functions *larder_vm_get_functions(larder_vm *);
+
+/* Whom buffers belong to at the moment, enum larder_vm_way. Where that is LARDER_VM_PROCESSORS, it fills the sequence in; where
+ * it is LARDER_VM_THREADS, larder_vm_allocate is the sequence. -1: there is none (LARDER_VM_BY_NOBODY). */
+int larder_vm_get_sequence(larder_vm *, larder_vm_sequence *);
+
+/* Allocates as larder_vm_allocate in the old generation, for what is known to live long. Safepoint. */
 void *larder_vm_allocate_old(larder_vm_thread *, size_t size);
 
 /* What must follow a store of a reference into an object, unless larder_vm_allocate returned that since the thread's last

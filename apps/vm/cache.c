@@ -56,6 +56,7 @@ static uint64_t use(Thread *thread, long number) {
     long mine = entries / vm_threads, first = number * mine;
     ROOTS(thread, 1);
     for (long i = 0; i < operations / vm_threads; i++) {
+        larder_vm_poll(thread);
         uint64_t r = random_next(&random);
         /* Some entries are looked up much more often than others. */
         long entry = first + (long)(r % 8 ? (r >> 8) % (mine / 16 + 1) : (r >> 8) % mine);

@@ -10,6 +10,7 @@
 
 enum { LEAST_DEPTH = 4 };
 
+static VmClass node = {.refs = 2, .words = 1};
 static long nodes = 2000000, deepest = 14;
 
 /* The references of a node are 0 and 1. Its number is 1 at the root, and 2n and 2n + 1 below n. */
@@ -19,7 +20,7 @@ static Ref from_leaves(Thread *thread, int depth, uint64_t number) {
     ROOTS(thread, 2);
     root[0] = from_leaves(thread, depth - 1, 2 * number);
     root[1] = from_leaves(thread, depth - 1, 2 * number + 1);
-    Ref tree = make(thread, 2, 1, number);
+    Ref tree = make_one(thread, &node, number);
     set(thread, tree, 0, root[0]);
     set(thread, tree, 1, root[1]);
     DONE(thread);
@@ -33,7 +34,7 @@ static void grow(Thread *thread, Ref tree, int depth) {
     root[0] = tree;
     uint64_t number = *word_of(tree, 0);
     for (int i = 0; i < 2; i++) {
-        Ref child = make(thread, 2, 1, 2 * number + i);
+        Ref child = make_one(thread, &node, 2 * number + i);
         set(thread, root[0], i, child);
     }
     for (int i = 0; i < 2; i++)
@@ -61,7 +62,7 @@ static uint64_t build(Thread *thread, long number) {
             if (i % 2) {
                 root[0] = from_leaves(thread, depth, 1);
             } else {
-                root[0] = make(thread, 2, 1, 1);
+                root[0] = make_one(thread, &node, 1);
                 grow(thread, root[0], depth);
             }
             if (count(root[0], 1) != (UINT64_C(1) << depth) - 1)
@@ -79,6 +80,7 @@ int main(int argc, char **argv) {
         nodes = vm_number("NODES", argv[1], 1, 2000000000);
     if (left > 2)
         deepest = vm_number("DEPTH", argv[2], LEAST_DEPTH, 24);
+    vm_declare(&node);
     Thread *thread = larder_vm_attach(vm);
     vm_global[0] = from_leaves(thread, deepest, 1);
     larder_vm_detach(thread);

@@ -102,6 +102,45 @@ static inline Ref make(Thread *thread, size_t refs, size_t words, uint64_t numbe
     return (Ref)object;
 }
 
+/* A class: what all its instances are like, and the function that allocates them. `vm_classes` has all that were declared. */
+typedef struct VmClass {
+    size_t refs, words;
+    larder_vm_function allocate;
+    struct VmClass *next;
+} VmClass;
+
+static VmClass *vm_classes;
+
+static void vm_adopt(VmClass *class) {
+    class->allocate = larder_vm_get_functions(vm)->of_words[1 + class->refs + class->words];
+}
+
+/* Before the first instance. */
+static inline void vm_declare(VmClass *class) {
+    vm_adopt(class);
+    class->next = vm_classes;
+    vm_classes = class;
+}
+
+/* A new object of a class. A safepoint. */
+static inline Ref make_one(Thread *thread, const VmClass *class, uint64_t number) {
+    uintptr_t *object = class->allocate(thread);
+    if (!object) {
+        fprintf(stderr, "%s: out of memory: try a larger --old\n", program_name);
+        exit(3);
+    }
+    object[0] = header(class->refs, 8 * (1 + class->refs + class->words));
+    object[1 + class->refs] = number;
+    return (Ref)object;
+}
+
+/* The heap's buffers belong to others: every class gets the function of the other set. */
+static void vm_flipped(void *context, int way) {
+    (void)context, (void)way;
+    for (VmClass *class = vm_classes; class; class = class->next)
+        vm_adopt(class);
+}
+
 /* Roots of a function: `ROOTS(thread, 3)` declares `root[0]` to `root[2]`; `DONE(thread)` ends them. */
 #define ROOTS(thread, n) \
     Ref root[n]; \
@@ -135,14 +174,16 @@ static void vm_roots(void *context, larder_vm_visitor *visitor) {
     visitor->slots(visitor, vm_global, VM_GLOBALS);
 }
 
-/* Pauses of young collections that did not become full ones: the longest, and the sum. The heap counts a pause after its
+/* The longest pause; and of young collections that did not become full ones the longest, and the sum. The heap counts a pause after its
  * collection, so each is looked at when the next begins. */
-static uint64_t vm_longest_young_ns, vm_young_pause_ns, vm_counted_pause_ns;
+static uint64_t vm_longest_ns, vm_longest_young_ns, vm_young_pause_ns, vm_counted_pause_ns;
 static int vm_last_kind;
 
 static void vm_count_pause(const larder_vm_stats *s) {
     uint64_t pause = s->pause_ns - vm_counted_pause_ns;
     vm_counted_pause_ns = s->pause_ns;
+    if (pause > vm_longest_ns)
+        vm_longest_ns = pause;
     if (vm_last_kind != LARDER_VM_YOUNG)
         return;
     vm_young_pause_ns += pause;
@@ -181,19 +222,51 @@ static int vm_choice(const char *option, const char *text, const char *const *ch
     exit(2);
 }
 
+/* What the heap did before the program began. */
+static larder_vm_stats vm_before_it;
+
+/* Uses every part of the heap once, so that the program does not wait for memory from the kernel: as a virtual machine is that has
+ * run for a while. What it made is garbage, and its collections are not counted. */
+static void vm_warm(void) {
+    Thread *thread = larder_vm_attach(vm);
+    if (!thread)
+        fail("no memory for a thread");
+    enum { BYTES = 4096 };
+    size_t old = vm_config.least_old ? vm_config.least_old : vm_config.old / 8;
+    for (size_t made = 0; made < 4 * vm_config.young + old / 8 * 7; made += BYTES) {
+        uintptr_t *object = made < 4 * vm_config.young ? larder_vm_allocate(thread, BYTES) : larder_vm_allocate_old(thread, BYTES);
+        if (!object)
+            fail("out of memory while warming up: try a larger --old");
+        memset(object, 1, BYTES);
+        object[0] = header(0, BYTES);
+    }
+    larder_vm_collect(thread, LARDER_VM_FULL);
+    larder_vm_detach(thread);
+    larder_vm_get_stats(vm, &vm_before_it);
+    vm_counted_pause_ns = vm_before_it.pause_ns;
+    vm_longest_ns = vm_longest_young_ns = vm_young_pause_ns = 0;
+    vm_last_kind = LARDER_VM_FULL;
+}
+
 /*
  * Takes the heap's options out of the arguments and makes the heap. What is left begins at argv[1]; returns how many.
  */
 static inline int vm_begin(int argc, char **argv) {
-    static const char *const associations[] = {"id", "thread", "cpu", "flip", 0};
+    static const char *const associations[] = {"id", "thread", "cpu", "flip", "flip-cpu", "nobody", 0};
+    static const char *const ends[] = {"shrink", "singly", 0};
+    static const char *const levels[] = {"none", "core", "cache", "package", "node", "process", 0};
     static const char *const barriers[] = {"conditional", "cards", "stores", 0};
     program_name = argv[0];
     larder_vm_default_config(&vm_config);
-    int left = 1;
+    int left = 1, warm = 0, levels_so_far = 0;
     for (int i = 1; i < argc; i++) {
         const char *option = argv[i], *value = i + 1 < argc ? argv[i + 1] : 0;
         if (!strcmp(option, "--verify"))
             vm_config.verify = vm_config.poison = 1;
+        else if (!strcmp(option, "--warm"))
+            warm = 1;
+        else if (!strcmp(option, "--by-share"))
+            vm_config.by_share = 1;
         else if (!strcmp(option, "--null"))
             vm_config.never_collect = 1;
         else if (!strncmp(option, "--", 2)) {
@@ -205,6 +278,8 @@ static inline int vm_begin(int argc, char **argv) {
                 vm_config.most_young = (size_t)vm_number(option, value, 256, 1 << 24) << 10;
             else if (!strcmp(option, "--old"))
                 vm_config.old = (size_t)vm_number(option, value, 1, 1 << 16) << 20;
+            else if (!strcmp(option, "--least-old"))
+                vm_config.least_old = (size_t)vm_number(option, value, 1, 1 << 16) << 20;
             else if (!strcmp(option, "--buffer-kib"))
                 vm_config.buffer = (size_t)vm_number(option, value, 4, 512) << 10;
             else if (!strcmp(option, "--collectors"))
@@ -215,6 +290,17 @@ static inline int vm_begin(int argc, char **argv) {
                 vm_config.collect_every = vm_number(option, value, 1, 1 << 30);
             else if (!strcmp(option, "--association"))
                 vm_config.association = vm_choice(option, value, associations);
+            else if (!strcmp(option, "--near-end"))
+                vm_config.near_end = vm_choice(option, value, ends);
+            else if (!strcmp(option, "--level")) {
+                if (levels_so_far == LARDER_VM_LEVELS)
+                    fail("there can be %d levels", LARDER_VM_LEVELS);
+                vm_config.level[levels_so_far++] = vm_choice(option, value, levels);
+            } else if (!strcmp(option, "--level-kib")) {
+                if (!levels_so_far)
+                    fail("%s is for the level before it, and there is none: put --level first", option);
+                vm_config.level_buffer[levels_so_far - 1] = (size_t)vm_number(option, value, 4, 1 << 20) << 10;
+            }
             else if (!strcmp(option, "--barrier"))
                 vm_config.barrier = vm_choice(option, value, barriers);
             else
@@ -224,11 +310,14 @@ static inline int vm_begin(int argc, char **argv) {
             argv[left++] = argv[i];
     }
     static const larder_vm_host host = {
-        .size = vm_size, .scan = vm_scan, .roots = vm_roots, .before = vm_before, .after = vm_after};
+        .size = vm_size, .scan = vm_scan, .roots = vm_roots, .before = vm_before, .after = vm_after,
+        .flipped = vm_flipped};
     char why[200];
     vm = larder_vm_create(&vm_config, &host, why, sizeof why);
     if (!vm)
         fail("%s", why);
+    if (warm)
+        vm_warm();
     vm_begun_s = now_s();
     vm_begun_cpu_s = clock_s(CLOCK_PROCESS_CPUTIME_ID);
     return left;
@@ -289,16 +378,23 @@ static inline int vm_end(const char *name, uint64_t checksum, uint64_t operation
         }
     }
     larder_vm_get_stats(vm, &end);
-    double allocated = (double)(end.buffer_bytes - end.unused_bytes + end.large_bytes);
+#define SINCE(field) (s.field - vm_before_it.field)
+    double allocated = (double)(end.buffer_bytes - end.unused_bytes + end.large_bytes) -
+        (double)(vm_before_it.buffer_bytes - vm_before_it.unused_bytes + vm_before_it.large_bytes);
     printf("program=%s threads=%ld checksum=%016" PRIx64 " operations=%" PRIu64 " seconds=%.3f young=%" PRIu64 " full=%" PRIu64
            " pause_ms=%.1f longest_ms=%.2f copied_mib=%.1f promoted_mib=%.1f compacted_mib=%.1f copying_ms=%.1f"
            " compacting_ms=%.1f buffers=%" PRIu64 " buffer_mib=%.1f unused_mib=%.1f cards=%" PRIu64
-           " cpu_s=%.3f stopping_ms=%.1f young_pause_ms=%.3f longest_young_ms=%.3f allocated_mib=%.1f peak_mib=%.1f\n",
-           name, vm_threads, checksum, operations, seconds, s.young_collections, s.full_collections, s.pause_ns / 1e6,
-           s.longest_pause_ns / 1e6, s.copied_bytes / 1048576.0, s.promoted_bytes / 1048576.0, s.compacted_bytes / 1048576.0,
-           s.copying_ns / 1e6, s.compacting_ns / 1e6, s.buffers, s.buffer_bytes / 1048576.0, s.unused_bytes / 1048576.0,
-           s.dirty_cards, cpu_s, s.stopping_ns / 1e6, vm_young_pause_ns / 1e6, vm_longest_young_ns / 1e6,
+           " by_threads=%" PRIu64 " by_processors=%" PRIu64 " transactions=%" PRIu64 " failed=%" PRIu64 " invalid=%" PRIu64
+           " sidelined=%" PRIu64 " sidelined_mib=%.3f sidelined_unused=%" PRIu64 " sidelined_unused_mib=%.3f partly_used=%" PRIu64
+           " redirected=%" PRIu64 " flips=%" PRIu64 " cpu_s=%.3f stopping_ms=%.1f young_pause_ms=%.3f longest_young_ms=%.3f allocated_mib=%.1f peak_mib=%.1f\n",
+           name, vm_threads, checksum, operations, seconds, SINCE(young_collections), SINCE(full_collections), SINCE(pause_ns) / 1e6,
+           vm_longest_ns / 1e6, SINCE(copied_bytes) / 1048576.0, SINCE(promoted_bytes) / 1048576.0, SINCE(compacted_bytes) / 1048576.0,
+           SINCE(copying_ns) / 1e6, SINCE(compacting_ns) / 1e6, SINCE(buffers), SINCE(buffer_bytes) / 1048576.0, SINCE(unused_bytes) / 1048576.0,
+           SINCE(dirty_cards), SINCE(by_threads), SINCE(by_processors), SINCE(transactions), SINCE(transactions_failed), SINCE(transactions_invalid),
+           SINCE(sidelined), SINCE(sidelined_bytes) / 1048576.0, SINCE(sidelined_unused), SINCE(sidelined_unused_bytes) / 1048576.0, SINCE(partly_used),
+           SINCE(redirected), SINCE(flips), cpu_s, SINCE(stopping_ns) / 1e6, vm_young_pause_ns / 1e6, vm_longest_young_ns / 1e6,
            allocated / 1048576.0, usage.ru_maxrss / 1024.0);
+#undef SINCE
     larder_vm_destroy(vm);
     return 0;
 }

@@ -20,6 +20,10 @@ enum { LINE_NUMBER, LINE_AMOUNT, LINE_WORDS };
 enum { ORDER_NEXT, ORDER_LINES, ORDER_REFS };    /* of an order */
 enum { ORDER_NUMBER, ORDER_TOTAL, ORDER_COUNT, ORDER_WORDS };
 
+static VmClass stock_class = {.refs = 0, .words = PRICE + 1};
+static VmClass line_class = {.refs = LINE_REFS, .words = LINE_WORDS};
+static VmClass order_class = {.refs = ORDER_REFS, .words = ORDER_WORDS};
+
 static size_t parts(void) {
     return (items + PART - 1) / PART;
 }
@@ -50,13 +54,13 @@ static uint64_t total_of(Ref order) {
 
 static uint64_t new_order(Thread *thread, Ref *warehouse, int district, uint64_t number, uint64_t *random) {
     ROOTS(thread, 2);
-    root[0] = make(thread, ORDER_REFS, ORDER_WORDS, number);
+    root[0] = make_one(thread, &order_class, number);
     long count = 5 + random_next(random) % 11;
     uint64_t total = 0;
     for (long i = 0; i < count; i++) {
         long item = random_next(random) % items;
         uint64_t amount = 1 + random_next(random) % 9;
-        Ref line = make(thread, LINE_REFS, LINE_WORDS, item);
+        Ref line = make_one(thread, &line_class, item);
         *word_of(line, LINE_AMOUNT) = amount;
         Ref stock = stock_of(*warehouse, item);
         set(thread, line, LINE_STOCK, stock);
@@ -100,11 +104,12 @@ static uint64_t run(Thread *thread, long number) {
         set(thread, root[0], part, slots);
     }
     for (long item = 0; item < items; item++) {
-        Ref stock = make(thread, 0, 3, item);
+        Ref stock = make_one(thread, &stock_class, item);
         *word_of(stock, PRICE) = 1 + mixed(item) % 1000;
         set(thread, get(root[0], item / PART), item % PART, stock);
     }
     for (long i = 0; i < transactions; i++) {
+        larder_vm_poll(thread);
         uint64_t r = random_next(&random);
         int district = r % DISTRICTS;
         switch (r >> 8 & 15) {
@@ -148,5 +153,8 @@ int main(int argc, char **argv) {
         transactions = vm_number("TRANSACTIONS", argv[1], 1, 2000000000);
     if (left > 2)
         items = vm_number("ITEMS", argv[2], 10, 10000000);
+    vm_declare(&stock_class);
+    vm_declare(&line_class);
+    vm_declare(&order_class);
     return vm_end("warehouse", vm_in_threads(run), transactions * vm_threads);
 }

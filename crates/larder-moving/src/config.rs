@@ -1,6 +1,11 @@
 //! How a heap is set up.
 
+use larder_lab::{Lowest, Processors};
+use larder_policy::labs::Sizes;
 use larder_units::Bytes;
+
+/// A buffer in the old generation: a collector's, for what it promotes, and by default everybody else's.
+pub const OLD_BUFFER: Bytes = Bytes(32 << 10);
 
 /// How a store of a reference into an old object is noted, so that a young collection need not look at all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,13 +23,16 @@ pub enum Barrier {
 /// What a heap is like. All sizes are rounded up to whole blocks of 32 KiB.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The young generation, both halves, at the beginning: as large as eden and both survivor spaces of a heap that has
-    /// those.
+    /// The young generation at the beginning: eden, six eighths of it, and room for the survivors of two collections.
     pub young: Bytes,
     /// How far policy may let it grow; not above `young` fixes it. It also shrinks again, to no less than `young`.
     pub most_young: Bytes,
     /// The most that old objects, large ones included, may take.
     pub old: Bytes,
+    /// How large the old generation may become before a collection looks for garbage in it; from there on, when it has doubled
+    /// since it was last collected. Zero stands for an eighth of `old`, which keeps memory small; with as much as `old` it has a
+    /// fixed size, and is collected when it is nearly full, which is seldom.
+    pub least_old: Bytes,
     /// Collectors, the collecting thread included. 0: at most as many as the process may use CPUs, fewer where there is
     /// little to do.
     pub collectors: usize,
@@ -34,6 +42,8 @@ pub struct Config {
     pub barrier: Barrier,
     /// The allocation buffers of the young generation: whom they belong to, their sizes, the levels above them.
     pub buffers: larder_lab::Config,
+    /// Those of the old generation, for objects that are old from the beginning. They are taken back by full collections only.
+    pub old_buffers: larder_lab::Config,
     /// Never collect: the baseline to compare with. All of `young` is for allocation, and when it is used up there is no
     /// more.
     pub null: bool,
@@ -56,11 +66,16 @@ impl Default for Config {
             young: Bytes::mib(8),
             most_young: Bytes::mib(8),
             old: Bytes::mib(256),
+            least_old: Bytes::ZERO,
             collectors: 0,
             // An object that was allocated just before a collection survives that one by chance, and seldom the next.
             tenure: 2,
             barrier: Barrier::ConditionalCards,
             buffers: larder_lab::Config::by_concurrency_id(),
+            old_buffers: larder_lab::Config::new(
+                Lowest::Processors(Processors::ConcurrencyIds),
+                Sizes::fixed(OLD_BUFFER),
+            ),
             null: false,
             ambiguous_stacks: false,
             verify: false,

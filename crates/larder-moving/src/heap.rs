@@ -5,15 +5,16 @@ use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use larder_lab::{Buffers, ChunkSource, Way};
-use larder_policy::generations::{YoungFacts, young_limit};
+use larder_lab::{Buffers, ChunkSource, Shape, Way};
+use larder_policy::generations::{YoungFacts, young_limit, young_reserve};
 use larder_sync::lock::Lock;
 use larder_sync::safepoint::Safepoint;
-use larder_sys::{cpus, memory};
+use larder_sys::{cpus, memory, rseq_area};
 use larder_units::{Bytes, Nanos};
 
 use crate::config::{Barrier, Config, CreateError};
 use crate::cycle::{Verifier, Worker, stripes};
+use crate::functions::{ClassFunction, Functions};
 use crate::gang::{Gang, MOST};
 use crate::handles::Handles;
 use crate::host::{Collection, Host};
@@ -21,10 +22,10 @@ use crate::large::Large;
 use crate::list::{List, Table};
 use crate::mutator::Mutator;
 use crate::old::Old;
-use crate::source::YoungSource;
+use crate::source::{OldSource, YoungSource};
 use crate::space::{BLOCK, LARGEST_SMALL, Space, rounded};
 use crate::stats::{Counters, Stats};
-use crate::thread::{Registry, Thread};
+use crate::thread::{Registry, Thread, Threads};
 use crate::young::Young;
 
 /// There is no room for an object, not even after a full collection.
@@ -40,9 +41,6 @@ impl core::fmt::Display for OutOfMemory {
     }
 }
 
-/// What a thread takes from the old generation at a time, for objects that are old from the beginning.
-const OLD_BUFFER: usize = 32 << 10;
-
 /// What an allocation lacks, and a collection is asked to provide before it lets the others go on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Want {
@@ -50,8 +48,8 @@ pub(crate) enum Want {
     Nothing,
     /// Room for a young object of so many bytes.
     Young(usize),
-    /// A piece of the old generation: at least, at most.
-    Old(usize, usize),
+    /// Room for an old object of so many bytes.
+    Old(usize),
     /// A large object of so many bytes, old from the beginning or not.
     Large(usize, bool),
 }
@@ -91,6 +89,11 @@ pub struct Heap<H: Host> {
     pub(crate) space: Space,
     pub(crate) young: Young,
     pub(crate) buffers: Buffers<YoungSource>,
+    /// For objects that are old from the beginning.
+    pub(crate) old_buffers: Buffers<OldSource>,
+    pub(crate) functions: Functions,
+    /// The sequence for buffers of processors, while they have them. Sync: as `functions`.
+    shape: UnsafeCell<Shape>,
     pub(crate) old: Old,
     pub(crate) large: Large,
     pub(crate) gang: Gang,
@@ -169,9 +172,9 @@ impl<H: Host> Heap<H> {
             n => n,
         };
         let most_young = config.young.0.max(config.most_young.0).next_multiple_of(2 * BLOCK);
-        // Twice: when nearly everything survives, what was allocated since comes on top of what is copied; and blocks that
-        // collectors have begun to fill.
-        let young_range = 2 * most_young + collectors * (crate::config::OLDEST as usize + 1) * BLOCK;
+        // And blocks that collectors have begun to fill.
+        let young_range = young_reserve(Bytes(most_young)).0.next_multiple_of(BLOCK)
+            + collectors * (crate::config::OLDEST as usize + 1) * BLOCK;
         let space = Space::reserve(config.old.0, config.old.0, young_range)?;
         let young = Young::new(space.young.clone())?;
         let old = Old::new(space.old.clone(), config.old.0);
@@ -200,6 +203,9 @@ impl<H: Host> Heap<H> {
             config,
             young,
             buffers: Buffers::new(YoungSource::new(), config.buffers),
+            old_buffers: Buffers::new(OldSource::new(), config.old_buffers),
+            functions: Functions::new::<H>(Way::Thread),
+            shape: UnsafeCell::new(Shape::NONE),
             old,
             large,
             gang: Gang::new()?,
@@ -228,8 +234,14 @@ impl<H: Host> Heap<H> {
         unsafe { at.write(heap) };
         let owned = Owned(at);
         // SAFETY: parts of one heap, which does not move any more.
-        unsafe { owned.buffers.source().connect(&owned.space, &owned.young) };
-        owned.buffers.set_up().map_err(CreateError::Buffers)?;
+        unsafe {
+            owned.buffers.source().connect(&owned.space, &owned.young);
+            owned.old_buffers.source().connect(&owned.space, &owned.old);
+        }
+        let ready = owned.buffers.set_up().map_err(CreateError::Buffers)?;
+        owned.old_buffers.set_up().map_err(CreateError::Buffers)?;
+        owned.functions.use_set::<H>(ready.way);
+        owned.publish_shape();
         if !config.null {
             owned.gang.start(collectors - 1);
         }
@@ -248,12 +260,26 @@ impl<H: Host> Heap<H> {
 
     /// What it has done.
     pub fn stats(&self) -> Stats {
-        let buffers = self.buffers.statistics();
+        let (young, old) = (self.buffers.statistics(), self.old_buffers.statistics());
         Stats {
             old_bytes: self.old.used() as u64,
-            buffers: buffers.labs,
-            buffer_bytes: buffers.lab_bytes,
-            unused_bytes: buffers.partly_used_bytes,
+            buffers: young.labs,
+            buffer_bytes: young.lab_bytes,
+            unused_bytes: young.partly_used_bytes,
+            redirected: young.redirected,
+            flips: young.flips_to_processors + young.flips_to_threads,
+            by_threads: young.collections_by_threads,
+            by_processors: young.collections_by_processors,
+            transactions: young.transactions_succeeded,
+            transactions_failed: young.transactions_failed,
+            transactions_invalid: young.transactions_invalid,
+            sidelined: young.sidelined,
+            sidelined_bytes: young.sidelined_bytes,
+            sidelined_unused: young.sideline_unused,
+            sidelined_unused_bytes: young.sideline_unused_bytes,
+            partly_used: young.partly_used,
+            old_buffers: old.labs,
+            old_buffer_bytes: old.lab_bytes,
             ..self.counters.read()
         }
     }
@@ -263,24 +289,74 @@ impl<H: Host> Heap<H> {
         &self.buffers
     }
 
+    /// The allocation buffers of the old generation, for objects that are old from the beginning, and what they did.
+    pub fn old_buffers(&self) -> &Buffers<OldSource> {
+        &self.old_buffers
+    }
+
+    /// The function by which a class allocates its instances of so many words of 8 bytes; `None` above 40 words, and for none.
+    pub fn class_function(&self, words: usize) -> Option<ClassFunction<H>> {
+        ClassFunction::new(self.buffers.way(), words)
+    }
+
+    /// The allocation functions of the set in use, changed at each flip.
+    pub fn functions(&self) -> &Functions {
+        &self.functions
+    }
+
+    fn publish_shape(&self) {
+        let shape = if self.buffers.way().is_by_thread() { None } else { self.buffers.shape() };
+        // SAFETY: the world is stopped, or no thread is attached yet.
+        unsafe { *self.shape.get() = shape.unwrap_or(Shape::NONE) };
+    }
+
+    /// The buffers have been flipped, in a stopped world: allocations go another way.
+    pub(crate) fn flipped(&self, threads: &Threads) {
+        let way = self.buffers.way();
+        self.functions.use_set::<H>(way);
+        for thread in threads.iter() {
+            // SAFETY: it stands still, at a safepoint.
+            unsafe { self.buffers.aim(&thread.near, thread.thread_pointer.get()) };
+        }
+        self.publish_shape();
+        self.host.flipped(way);
+    }
+
     /// Attaches the calling thread: what it allocates, and its roots, belong to the mutator. Waits while a collection is on.
     ///
     /// With [`Config::ambiguous_stacks`](crate::Config::ambiguous_stacks) the thread's stack is looked through from here on.
     pub fn attach(&self) -> Result<Mutator<'_, H>, CreateError> {
+        // Neither our sequences for threads of a heap nor those that a host emits ask: a thread that the C library did not make looks as if
+        // it were registered.
+        let by_sequences = self.buffers.processors() != 0;
+        if by_sequences && !rseq_area::register_here() {
+            return Err(CreateError::Setting(
+                "the kernel refuses this thread's restartable sequences: create it with pthread_create",
+            ));
+        }
         let thread = self.registry.join()?;
         thread.card_bias.set(self.space.card_bias());
         thread.barrier.set(self.config.barrier as u32);
+        thread.shape.set(self.shape.get());
         thread.heap.set(core::ptr::from_ref(self).cast());
         if self.config.ambiguous_stacks {
             let Some((_, base)) = larder_sys::thread::stack_bounds() else {
-                self.registry.leave(thread, || ());
+                self.registry.leave(thread);
                 return Err(CreateError::Setting(
                     "cannot find out where this thread's stack begins: attach it without ambiguous stacks",
                 ));
             };
             thread.stack_base.set(base);
         }
+        thread.thread_pointer.set(if by_sequences {
+            larder_sys::thread::thread_pointer()
+        } else {
+            core::ptr::null_mut()
+        });
         self.safepoint.leave(&thread.status);
+        // Not before: no flip comes now until the thread's next safepoint.
+        // SAFETY: the calling thread's.
+        unsafe { self.buffers.aim(&thread.near, thread.thread_pointer.get()) };
         Ok(Mutator::new(self, thread))
     }
 
@@ -298,53 +374,37 @@ impl<H: Host> Heap<H> {
     /// Ends a thread: gives back what it has. The thread does not run any more, or is the caller.
     pub(crate) fn detach(&self, thread: &Thread) {
         // SAFETY: the owner thread, or one that does not run any more.
-        unsafe { self.buffers.retire_own(&thread.lab) };
+        unsafe {
+            self.buffers.retire_own(&thread.lab);
+            self.old_buffers.retire_own(&thread.old_lab);
+        }
         self.flush_stores(thread);
         // Roots end before the thread is safe, and it may be stopped.
         self.forget_roots(thread);
         self.safepoint.become_safe(&thread.status);
-        self.registry.leave(thread, || {
-            // Under the lock, so that no stop is on.
-            self.forget_old_buffer(thread);
-        });
+        self.registry.leave(thread);
     }
 
-    /// Ends a thread that a child of fork does not have, but for its buffer.
-    pub(crate) fn forget(&self, thread: &Thread) {
-        self.forget_roots(thread);
-        self.forget_old_buffer(thread);
-    }
-
-    fn forget_roots(&self, thread: &Thread) {
+    pub(crate) fn forget_roots(&self, thread: &Thread) {
         thread.frames.set(core::ptr::null_mut());
         // SAFETY: the owner thread, or one that does not run any more.
         unsafe { (*thread.locals.get()).clear() };
     }
 
-    /// The rest of an old buffer is nobody's any more.
-    fn forget_old_buffer(&self, thread: &Thread) {
-        self.old.give_back(thread.old_at.get()..thread.old_end.get());
-        thread.old_at.set(0);
-        thread.old_end.set(0);
-    }
-
     /// Takes `size` bytes, a whole number of granules, from whatever buffer the thread uses; 0 when that is exhausted.
     #[inline(always)]
     pub(crate) fn take(&self, thread: &Thread, size: usize) -> usize {
-        let way = self.buffers.way();
+        self.take_in(self.buffers.way(), thread, size)
+    }
+
+    /// The same in a way that the buffers have or had.
+    #[inline(always)]
+    pub(crate) fn take_in(&self, way: Way, thread: &Thread, size: usize) -> usize {
         if way.is_by_thread() {
-            // Plain loads and a plain store: no handler of a signal allocates, and nobody is stopped here.
-            let slot = &thread.lab.slot;
-            let at = slot.frontier.load(Ordering::Relaxed);
-            if at + size > slot.limit.load(Ordering::Relaxed) {
-                return 0;
-            }
-            slot.frontier.store(at + size, Ordering::Relaxed);
-            return at;
+            return thread.take_own(size);
         }
         if way == Way::Processor {
-            // SAFETY: set up, with buffers for processors; sizes are multiples of 16.
-            return unsafe { self.buffers.take_by_processor(size) };
+            return thread.take_by_processor(size);
         }
         self.buffers.take_shared(size)
     }
@@ -380,24 +440,29 @@ impl<H: Host> Heap<H> {
             return self.allocate_large(thread, bytes, true).ok_or(out);
         }
         let size = rounded(bytes);
-        if size > thread.old_end.get() - thread.old_at.get() {
+        let mut at = self.take_old(thread, size);
+        if at == 0 {
             self.stress(thread);
-            let most = OLD_BUFFER.max(size);
-            self.old.give_back(thread.old_at.get()..thread.old_end.get());
-            thread.old_at.set(0);
-            thread.old_end.set(0);
-            let range = match self.old.obtain(size, most) {
-                Some(range) => range,
-                None => self.collect_for(thread, Want::Old(size, most)).ok_or(out)?,
-            };
-            self.space.fill(range.clone(), 0);
-            thread.old_at.set(range.start);
-            thread.old_end.set(range.end);
+            // SAFETY: as in `allocate_slow`.
+            at = unsafe { self.old_buffers.allocate_slow(&thread.old_lab, size) };
         }
-        let at = thread.old_at.get();
-        thread.old_at.set(at + size);
-        self.space.set_start(at);
+        if at == 0 {
+            at = self.collect_for(thread, Want::Old(size)).ok_or(out)?.start;
+        }
+        // Others may have objects in the same region.
+        self.space.set_start_shared(at);
         Ok(at)
+    }
+
+    /// Takes `size` bytes, a whole number of granules, from whatever buffer in the old generation the thread uses; 0 when that
+    /// is exhausted.
+    fn take_old(&self, thread: &Thread, size: usize) -> usize {
+        match self.old_buffers.way() {
+            Way::Thread | Way::ThreadAlone => thread.take_own_old(size),
+            // SAFETY: set up, with buffers for processors; sizes are multiples of 16.
+            Way::Processor => unsafe { self.old_buffers.take_by_processor(size) },
+            Way::Shared => self.old_buffers.take_shared(size),
+        }
     }
 
     fn allocate_large(&self, thread: &Thread, bytes: usize, old: bool) -> Option<usize> {
@@ -438,7 +503,11 @@ impl<H: Host> Heap<H> {
                 self.space.fill(object.clone(), 0);
                 Some(object)
             }
-            Want::Old(least, most) => self.old.obtain(least, most),
+            Want::Old(size) => {
+                let object = self.old.obtain(size, size)?;
+                self.space.fill(object.clone(), 0);
+                Some(object)
+            }
             Want::Large(bytes, old) => self.obtain_large(bytes, old).map(|at| at..at + bytes),
         }
     }

@@ -75,6 +75,14 @@ pub unsafe trait Host: Sync + Sized {
         let _ = kind;
     }
 
+    /// Allocation buffers belong to others now: a collection, or a fork's child, has flipped them. The world is stopped.
+    ///
+    /// The host updates its classes' functions ([`ClassFunction::update`](crate::ClassFunction)) and emits inlined sequences anew;
+    /// what still goes the old way finds nothing there and is redirected by the slow path.
+    fn flipped(&self, way: larder_lab::Way) {
+        let _ = way;
+    }
+
     /// A collection ends; the world is still stopped.
     fn after_collection(&self, kind: Collection) {
         let _ = kind;

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`Host`], [`Mutator`] | the interface, in both directions |
 //! | [`Config`] | what can be chosen |
-//! | [`sequence`] | what a compiler may inline |
+//! | [`sequence`], [`Functions`] | what a compiler may inline, or call |
 //! | `space`, `young`, `old`, `large` | where objects are |
 //! | `cycle` | collections: `copy`, `mark`, `compact`, `weak`, and `verify`, which looks after them |
 //!
@@ -21,6 +21,7 @@
 mod config;
 mod cycle;
 mod fork;
+mod functions;
 mod gang;
 mod handles;
 mod heap;
@@ -36,12 +37,14 @@ mod stats;
 mod thread;
 mod young;
 
-pub use config::{Barrier, Config, CreateError};
+pub use config::{Barrier, Config, CreateError, OLD_BUFFER};
+pub use functions::{ClassFunction, Functions, Site};
 pub use handles::{Handle, Keep};
 pub use heap::{Heap, OutOfMemory, Owned};
 pub use host::{Collection, Host, RootVisitor, Visitor};
+pub use larder_lab::Way;
 pub use mutator::{Local, Mutator};
-pub use source::YoungSource;
+pub use source::{OldSource, YoungSource};
 pub use stats::Stats;
 pub use thread::{Frame, Thread};
 

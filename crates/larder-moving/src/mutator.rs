@@ -4,6 +4,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::cycle::Outcome;
+use crate::functions::{ClassFunction, Site};
 use crate::handles::{Finalizer, Handle, Keep};
 use crate::heap::{Heap, OutOfMemory, Want};
 use crate::host::{Collection, Host};
@@ -71,6 +72,18 @@ impl<'h, H: Host> Mutator<'h, H> {
             }
         }
         let at = self.heap.allocate_slow(self.thread, bytes)?;
+        Ok(self.heap.space.pointer(at))
+    }
+
+    /// As [`Mutator::allocate`], by a class's function, which knows how long its instances are and whom the buffers belong to.
+    /// A safepoint.
+    #[inline(always)]
+    pub fn allocate_by(&self, function: &ClassFunction<H>) -> Result<*mut u8, OutOfMemory> {
+        // SAFETY: the calling thread's record, attached to a heap with this host; the thread is between safepoints.
+        let at = unsafe { function.allocate(Site::of(self.thread)) };
+        if at == 0 {
+            return Err(OutOfMemory { wanted: larder_units::Bytes(function.words() * larder_lab::WORD) });
+        }
         Ok(self.heap.space.pointer(at))
     }
 

@@ -1,16 +1,17 @@
 //! The old generation: one range, filled from its beginning, compacted by sliding.
 //!
-//! Buffers are cut off at its end. They begin and end at region boundaries, so the start bits of a region have one writer,
-//! and a collector that fills a buffer shares no card with objects that were there before the collection.
+//! Buffers are cut off at its end: collectors' for what they promote, and those of threads, processors or whoever else has
+//! them, for objects that are old from the beginning. They begin and end at region boundaries, so the start bits of a region
+//! belong to one buffer, and a collector that fills one shares no card with objects that were there before the collection.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use larder_units::PAGE;
+use larder_units::{Bytes, PAGE};
 
 use crate::space::{REGION, Space};
 
-pub(crate) struct Old {
+pub struct Old {
     range: Range<usize>,
     /// The end of what was handed out.
     ///
@@ -64,6 +65,11 @@ impl Old {
         from < rest.end && self.end.compare_exchange(rest.end, from, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
+    /// What nobody has: a hint while others take.
+    pub fn left(&self) -> Bytes {
+        Bytes(self.limit.saturating_sub(self.used()))
+    }
+
     /// What was handed out.
     pub fn extent(&self) -> Range<usize> {
         self.range.start..self.end.load(Ordering::Relaxed)
@@ -79,7 +85,7 @@ impl Old {
     }
 
     /// Keeps memory for `ahead` bytes behind the end, and gives the rest back. The world is stopped.
-    pub fn keep(&self, space: &Space, ahead: usize) {
+    pub(crate) fn keep(&self, space: &Space, ahead: usize) {
         let keep = self.ahead(ahead);
         let backed = self.backed.load(Ordering::Relaxed);
         if backed > keep {

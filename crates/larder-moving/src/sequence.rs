@@ -47,6 +47,11 @@ pub const BARRIER: usize = offset_of!(Thread, barrier);
 pub const FRAMES: usize = offset_of!(Thread, frames);
 /// Offset of what is added to a slot's address, shifted, to get its card's.
 pub const CARD_BIAS: usize = offset_of!(Thread, card_bias);
+/// Offset of the address of the heap's [`Shape`](larder_lab::Shape): the sequence for buffers of processors, whose indices are 0 while
+/// processors have none. It changes at safepoints.
+pub const SHAPE: usize = offset_of!(Thread, shape);
+/// Offset of the three words by which [`bump_near`](larder_lab::bump_near) allocates from the buffers of processors.
+pub const NEAR: usize = offset_of!(Thread, near);
 /// By how many bits a slot's address is shifted.
 pub const CARD_SHIFT: u32 = crate::space::CARD.trailing_zeros();
 /// What a card holds after a store.
@@ -56,3 +61,6 @@ pub const LARGEST_INLINED: usize = crate::space::LARGEST_SMALL;
 
 // What `larder_vm.h` says.
 const _: () = assert!(FRONTIER == 0 && LIMIT == 8 && STATUS == 64 && BARRIER == 68 && FRAMES == 72 && CARD_BIAS == 80);
+const _: () = assert!(SHAPE == 88 && NEAR == 96);
+// The shift is a constant there.
+const _: () = assert!(larder_lab::Shape::NONE.shift == 14);

@@ -50,8 +50,8 @@ const DIRTY: u8 = 1;
 /// 48..62 the granules by which its last marked object reaches beyond it, and in bit 63 whether an object that begins here
 /// is pinned.
 ///
-/// Sync: `starts` of old regions by the owner of the buffer they are in (`old.starts`, at the accesses); all else in a
-/// stopped world, where collectors set bits by read-modify-writes and phases are ordered by the gang.
+/// Sync: `starts` of old regions by the owner of the buffer they are in, by read-modify-writes where that is no thread
+/// (`old.starts`, at the accesses); all else in a stopped world, where collectors set bits by read-modify-writes and phases are ordered by the gang.
 pub(crate) struct Region {
     pub starts: AtomicU64,
     pub marks: AtomicU64,
@@ -213,6 +213,13 @@ impl Space {
         region.starts.store(region.starts.load(Ordering::Relaxed) | bit, Ordering::Release);
     }
 
+    /// Sets a start bit in a region that other threads may write: in a buffer that does not belong to one thread.
+    pub fn set_start_shared(&self, at: usize) {
+        let (region, bit) = self.region(at);
+        // ORDER old.starts: as in `set_start`.
+        region.starts.fetch_or(bit, Ordering::Release);
+    }
+
     /// Claims the object of `bytes` bytes at `at` for the one who finds it first; notes what it covers.
     #[inline(always)]
     pub fn mark(&self, at: usize, bytes: usize, alone: bool) -> bool {
@@ -257,7 +264,7 @@ impl Space {
         let mut index = (at - self.base) / REGION;
         let mut below = u64::MAX >> (63 - (at - self.base) / GRANULE % 64);
         loop {
-            // ORDER old.starts: Acquire, with the Release in `set_start`.
+            // ORDER old.starts: Acquire, with the Release in `set_start` and `set_start_shared`.
             let starts = self.regions[index].starts.load(Ordering::Acquire) & below;
             let region_at = self.base + index * REGION;
             if starts != 0 {

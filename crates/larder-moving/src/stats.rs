@@ -60,13 +60,42 @@ counters! {
     buffer_bytes,
     /// Of them, bytes that collections found unused.
     unused_bytes,
+    /// Allocations by a function, or a sequence, of the set that was not in use.
+    redirected,
+    /// Times that allocation buffers went from threads to processors, or back.
+    flips,
+    /// Collections that found buffers with threads. This and the next nine, with `buffers` to `unused_bytes`, are the columns of
+    /// VEE'05's table 2.
+    by_threads,
+    /// Collections that found buffers with processors.
+    by_processors,
+    /// Refills of processors' buffers whose transaction committed.
+    transactions,
+    /// Those whose transaction met interference.
+    transactions_failed,
+    /// Of these, the ones that found their buffer changed.
+    transactions_invalid,
+    /// Chunks kept for the next comer.
+    sidelined,
+    /// Their bytes.
+    sidelined_bytes,
+    /// Of the chunks kept, those that collections discarded.
+    sidelined_unused,
+    /// Their bytes.
+    sidelined_unused_bytes,
+    /// Buffers in which collections found something left: `unused_bytes` together.
+    partly_used,
+    /// Buffers taken in the old generation for objects that are old from the beginning.
+    old_buffers,
+    /// Their bytes.
+    old_buffer_bytes,
     /// Large objects allocated.
     large_objects,
     /// Their bytes.
     large_bytes,
     /// Objects whose finalizers became ready.
     finalized,
-    /// The young generation's size now, both halves, in bytes.
+    /// The young generation's size now, in bytes.
     young_bytes,
     /// What the old generation has handed out, large objects included, in bytes.
     old_bytes,

@@ -2,8 +2,9 @@
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
+use core::sync::atomic::Ordering;
 
-use larder_lab::Lab;
+use larder_lab::{Lab, Near, Shape, bump_near};
 use larder_sync::lock::Lock;
 use larder_sync::safepoint::Status;
 use larder_sys::arena::Arena;
@@ -44,19 +45,57 @@ pub struct Thread {
     pub frames: Cell<*mut Frame>,
     /// The card of a slot is the byte at this address plus the slot's address divided by 512.
     pub card_bias: Cell<usize>,
+    /// The sequence of the heap's that allocates from the buffers of processors: with no indices where they have none.
+    pub shape: Cell<*const Shape>,
+    /// Where the thread's sequences find the buffers of processors; closed ones where those have none. Sync: set while the thread
+    /// stands still, or does not run yet.
+    pub near: Near,
     /// The heap that it is attached to. Sync: set when it attaches.
     pub(crate) heap: Cell<*const ()>,
     pub(crate) locals: UnsafeCell<List<usize>>,
-    /// Its buffer in the old generation.
-    pub(crate) old_at: Cell<usize>,
-    pub(crate) old_end: Cell<usize>,
+    /// Its buffer in the old generation, where those belong to threads.
+    pub(crate) old_lab: Lab,
     pub(crate) stores: UnsafeCell<[usize; STORES]>,
     pub(crate) stored: Cell<usize>,
     /// Where its stack begins (the highest address), and how far it reached when the thread became safe.
     pub(crate) stack_base: Cell<*mut u8>,
     pub(crate) stack_pointer: Cell<*mut u8>,
+    /// Its thread pointer, if the kernel restarts its sequences; else null.
+    pub(crate) thread_pointer: Cell<*mut u8>,
     next: Cell<*mut Thread>,
     used: Cell<bool>,
+}
+
+impl Thread {
+    /// Takes `size` bytes from the thread's own buffer; 0 when that is exhausted, or closed because buffers belong to others.
+    #[inline(always)]
+    pub(crate) fn take_own(&self, size: usize) -> usize {
+        take(&self.lab, size)
+    }
+
+    /// The same from the buffer of the processor that it runs on.
+    #[inline(always)]
+    pub(crate) fn take_by_processor(&self, size: usize) -> usize {
+        // SAFETY: the record's thread is the caller, and `Buffers::aim` has aimed it.
+        unsafe { bump_near(&self.near, size) }
+    }
+
+    /// The same from its buffer in the old generation.
+    pub(crate) fn take_own_old(&self, size: usize) -> usize {
+        take(&self.old_lab, size)
+    }
+}
+
+/// Takes `size` bytes from a buffer of the calling thread's own.
+#[inline(always)]
+fn take(lab: &Lab, size: usize) -> usize {
+    // Plain loads and a plain store: no handler of a signal allocates, and nobody is stopped here.
+    let at = lab.slot.frontier.load(Ordering::Relaxed);
+    if at + size > lab.slot.limit.load(Ordering::Relaxed) {
+        return 0;
+    }
+    lab.slot.frontier.store(at + size, Ordering::Relaxed);
+    at
 }
 
 /// All threads of a heap.
@@ -112,14 +151,16 @@ impl Registry {
             barrier: Cell::new(0),
             frames: Cell::new(ptr::null_mut()),
             card_bias: Cell::new(0),
+            shape: Cell::new(ptr::null()),
+            near: Near::closed(),
             heap: Cell::new(ptr::null()),
             locals: UnsafeCell::new(locals),
-            old_at: Cell::new(0),
-            old_end: Cell::new(0),
+            old_lab: Lab::new(),
             stores: UnsafeCell::new([0; STORES]),
             stored: Cell::new(0),
             stack_base: Cell::new(ptr::null_mut()),
             stack_pointer: Cell::new(ptr::null_mut()),
+            thread_pointer: Cell::new(ptr::null_mut()),
             next: Cell::new(inner.first),
             used: Cell::new(true),
         };
@@ -130,10 +171,9 @@ impl Registry {
         Ok(unsafe { &*record })
     }
 
-    /// Takes a record back: its thread is safe, and has given back what it had. `last` runs under the lock.
-    pub fn leave(&self, thread: &Thread, last: impl FnOnce()) {
+    /// Takes a record back: its thread is safe, and has given back what it had.
+    pub fn leave(&self, thread: &Thread) {
         let _guard = self.lock.lock();
-        last();
         thread.used.set(false);
     }
 }

@@ -1,8 +1,9 @@
 //! The young generation: blocks that are allocated from, or hold survivors of one age.
 //!
-//! The paper's young generation is a pair of contiguous semispaces; here it is a list of blocks in two halves. Mutators
-//! fill blocks up to one half, survivors included; a collection copies what lives into blocks of the other half and frees
-//! the rest. A block that holds a pinned object is kept where it is and counts as used.
+//! The paper's young generation is a pair of contiguous semispaces; here it is a list of blocks. Mutators fill all that policy lets
+//! them (`larder_policy::generations`: eden, and what the last survivors have left of their room); a collection copies what lives into
+//! free blocks, as far as there is room for survivors and into the old generation beyond, and frees the rest. A block that holds a
+//! pinned object is kept where it is and counts as used.
 //!
 //! All objects of a survivor block have survived equally many collections, so ages cost a byte for each block and nothing
 //! in objects. Blocks that were taken together, for a buffer longer than a block, are a *span*, known by its first block.
@@ -48,7 +49,7 @@ const GAP: usize = GRANULE;
 /// Shorter holes stay holes.
 const SHORTEST_BUFFER: usize = 512;
 
-pub(crate) struct Young {
+pub struct Young {
     range: Range<usize>,
     /// Sync: under `lock`, or in a stopped world.
     states: Table<AtomicU8>,
@@ -149,7 +150,7 @@ impl Young {
     }
 
     /// A chunk of at least `least` and at most `most` bytes, not zeroed yet; `None` when it is time to collect.
-    pub fn obtain(&self, space: &Space, least: usize, most: usize) -> Option<Range<usize>> {
+    pub(crate) fn obtain(&self, space: &Space, least: usize, most: usize) -> Option<Range<usize>> {
         let least = rounded(least);
         let most = rounded(most).max(least);
         self.with(|taking| {
@@ -191,7 +192,7 @@ impl Young {
     }
 
     /// Takes the rest of a chunk back: for the next comer if it is the end of what was handed out, else as a hole.
-    pub fn give_back(&self, space: &Space, rest: Range<usize>) {
+    pub(crate) fn give_back(&self, space: &Space, rest: Range<usize>) {
         if rest.start == rest.end {
             return;
         }

@@ -250,3 +250,63 @@ fn a_store_buffer_that_overflows_is_helped_out_by_cards() {
         }
     }
 }
+
+/// Eden is six eighths at least: garbage of so many bytes takes no more collections than that.
+#[test]
+fn eden_is_most_of_the_young_generation() {
+    let young = 1 << 20;
+    let heap = heap(Config { young: Bytes(young), most_young: Bytes(young), verify: false, ..small() });
+    let vm = heap.attach().unwrap();
+    let bytes = 40 * young;
+    (0..bytes / 256).for_each(|_| _ = make(&vm, Kind::Strong, 0, 248).unwrap());
+    let stats = heap.stats();
+    assert!(stats.young_collections as usize * young * 6 / 8 <= bytes, "{stats:?}");
+    assert!(
+        stats.young_collections as usize * young >= bytes - young,
+        "nor is it more than the young generation: {stats:?}"
+    );
+}
+
+/// What survives beyond an eighth is promoted, whatever its age; what survives within it is not.
+#[test]
+fn survivors_that_have_no_room_are_promoted() {
+    for (kib, overflows) in [(60, false), (600, true)] {
+        let young = Bytes::mib(1);
+        let heap = heap(Config { young, most_young: young, tenure: 6, collectors: 1, ..small() });
+        let vm = heap.attach().unwrap();
+        let nodes = (kib << 10) / 32;
+        let kept = vm.local(list(&vm, nodes));
+        vm.collect(Collection::Young);
+        let stats = heap.stats();
+        assert_eq!(stats.young_collections, 1, "{stats:?}");
+        assert_eq!(stats.promoted_bytes > 0, overflows, "{kib} KiB: {stats:?}");
+        assert!(
+            stats.copied_bytes <= 128 << 10 && stats.copied_bytes + stats.promoted_bytes == nodes * 32,
+            "{stats:?}"
+        );
+        check_list(vm.get(kept), nodes);
+        vm.collect(Collection::Young);
+        check_list(vm.get(kept), nodes);
+    }
+}
+
+/// An old generation of fixed size is collected when it is nearly full; one that may be smaller, whenever it has doubled.
+#[test]
+fn how_often_the_old_generation_is_collected_is_chosen() {
+    let collections = |least_old: usize| {
+        let heap = heap(Config { old: Bytes::mib(16), least_old: Bytes(least_old), verify: false, ..small() });
+        let vm = heap.attach().unwrap();
+        let kept = vm.local(make_old(&vm, Kind::Strong, 0, 1 << 12).unwrap());
+        for i in 0..40 << 8 {
+            make_old(&vm, Kind::Strong, 0, 4080).unwrap();
+            if i % 16 == 0 {
+                vm.collect(Collection::Young);
+            }
+        }
+        assert_eq!(payload(vm.get(kept)).len(), 1 << 12);
+        heap.stats().full_collections
+    };
+    let (small, fixed) = (collections(0), collections(16 << 20));
+    // 40 MiB of garbage, 2 or nearly 16 MiB at a time.
+    assert!((15..=25).contains(&small) && (2..=4).contains(&fixed), "{small} and {fixed}");
+}

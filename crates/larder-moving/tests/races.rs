@@ -82,11 +82,19 @@ fn what_a_collection_provides_is_not_collected_by_the_next() {
     let young = Bytes(256 << 10);
     let buffers = buffers(larder_lab::Lowest::Threads, 4);
     let heap = heap(Config { young, most_young: young, buffers, collectors: 1, verify: false, ..small() });
+    /// Ends with its thread, by a failure too: those that collect must not go on for ever.
+    struct Running<'a>(&'a AtomicUsize);
+    impl Drop for Running<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
     let running = AtomicUsize::new(THREADS);
     std::thread::scope(|scope| {
         for seed in 0..THREADS as u64 {
             let (heap, running) = (&heap, &running);
             scope.spawn(move || {
+                let _running = Running(running);
                 let vm = heap.attach().unwrap();
                 let last = vm.local(0);
                 for n in 0..600 {
@@ -99,7 +107,6 @@ fn what_a_collection_provides_is_not_collected_by_the_next() {
                     }
                     vm.set(last, object);
                 }
-                running.fetch_sub(1, Ordering::Relaxed);
             });
         }
         for _ in 0..3 {

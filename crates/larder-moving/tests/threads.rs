@@ -75,6 +75,103 @@ fn threads_that_allocate_do_not_disturb_each_other() {
     }
 }
 
+/// A thread that panics ends the test: others would wait for it at a meeting.
+struct EndsTheTest;
+
+impl Drop for EndsTheTest {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::exit(101);
+        }
+    }
+}
+
+/// Threads take old objects from one another's buffers by turns, where these do not belong to them, and keep them through a compaction.
+#[test]
+fn old_objects_come_from_the_buffers_of_whoever_has_them() {
+    const THREADS: usize = 64;
+    const OBJECTS: u64 = 200;
+    let sizes = |kib: usize| Sizes::fixed(Bytes(kib << 10));
+    for (old_buffers, most_mib) in [
+        (buffers(Lowest::Threads, 32), 4.0),
+        (buffers(Lowest::Processors(Processors::ConcurrencyIds), 32), 1.5),
+        (buffers(Lowest::Processors(Processors::Cpus), 32), 1.5),
+        (larder_lab::Config { sequences: false, ..buffers(Lowest::Threads, 32) }, 4.0),
+        (buffers(Lowest::Threads, 4).under(Level::Core, sizes(16)).under(Level::Process, sizes(64)), 1.5),
+        (buffers(Lowest::Nobody, 4).under(Level::Process, sizes(64)), 1.5),
+    ] {
+        let by_thread = old_buffers.lowest == Lowest::Threads && old_buffers.upper[0].is_none();
+        let heap = heap(Config { old_buffers, old: Bytes::mib(64), ..small() });
+        let meeting = Meeting::new(THREADS + 1);
+        std::thread::scope(|scope| {
+            for seed in 0..THREADS as u64 {
+                let (heap, meeting) = (&heap, &meeting);
+                scope.spawn(move || {
+                    let _ends = EndsTheTest;
+                    let mut vm = heap.attach().unwrap();
+                    let kept = vm.local(0);
+                    // Every second object is garbage at once, so that a compaction slides.
+                    let more = |vm: &mut Vm<'_>, from: u64| {
+                        for n in from..from + OBJECTS {
+                            let node = make_old(vm, Kind::Strong, 1, 8 + (n % 5) as usize * 8).unwrap();
+                            assert!(payload(node).iter().all(|&byte| byte == 0), "an object is not zero");
+                            set_number(node, seed * 1_000_000 + n);
+                            if n % 2 == 0 {
+                                set(vm, node, 0, vm.get(kept));
+                                vm.set(kept, node);
+                            }
+                            // Others run in between.
+                            if n % 50 == 0 {
+                                vm.blocking(std::thread::yield_now);
+                            }
+                        }
+                    };
+                    let check = |vm: &Vm<'_>, count: u64| {
+                        let mut at = vm.get(kept);
+                        for n in (0..count).step_by(2).collect::<Vec<_>>().into_iter().rev() {
+                            assert_eq!(number(at), seed * 1_000_000 + n);
+                            at = get(at, 0);
+                        }
+                        assert_eq!(at, 0);
+                    };
+                    more(&mut vm, 0);
+                    check(&vm, OBJECTS);
+                    // Everybody has a list, and nobody has left.
+                    vm.blocking(|| meeting.wait());
+                    vm.blocking(|| meeting.wait());
+                    // After a full collection.
+                    check(&vm, OBJECTS);
+                    more(&mut vm, OBJECTS);
+                    vm.blocking(|| meeting.wait());
+                    vm.blocking(|| meeting.wait());
+                    check(&vm, 2 * OBJECTS);
+                });
+            }
+            let _ends = EndsTheTest;
+            let mut vm = heap.attach().unwrap();
+            vm.blocking(|| meeting.wait());
+            let stats = heap.stats();
+            // 12 800 objects of 48 bytes in the mean are 0.6 MiB; 64 buffers of 32 KiB are two.
+            let mib = stats.old_bytes as f64 / (1 << 20) as f64;
+            assert!(mib < most_mib, "{mib} MiB for {:?}", heap.config().old_buffers);
+            assert!(!by_thread || stats.old_buffers >= THREADS as u64, "{stats:?}");
+            // Buffers stay open over a young collection, and are closed by a full one.
+            let taken = stats.old_buffers;
+            vm.collect(Collection::Young);
+            make_old(&vm, Kind::Strong, 0, 8).unwrap();
+            assert!(heap.stats().old_buffers <= taken + 1);
+            vm.collect(Collection::Full);
+            let left = heap.stats().old_bytes;
+            assert!(left < stats.old_bytes * 2 / 3, "{left} of {}", stats.old_bytes);
+            vm.blocking(|| meeting.wait());
+            vm.blocking(|| meeting.wait());
+            vm.collect(Collection::Full);
+            vm.blocking(|| meeting.wait());
+        });
+        assert_eq!(heap.stats().full_collections, 2);
+    }
+}
+
 #[test]
 fn a_thousand_threads_mostly_asleep() {
     const THREADS: usize = 1000;

@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use larder_moving::{Collection, RootVisitor};
+use larder_moving::{Collection, RootVisitor, Way};
 
 /// `larder_vm_visitor`.
 #[repr(C)]
@@ -28,6 +28,7 @@ pub struct Host {
     roots: Option<Roots>,
     before: Option<Hook>,
     after: Option<Hook>,
+    flipped: Option<Hook>,
 }
 
 /// A host that has what it must have.
@@ -38,6 +39,7 @@ pub(crate) struct Program {
     roots: Option<Roots>,
     before: Option<Hook>,
     after: Option<Hook>,
+    flipped: Option<Hook>,
 }
 
 // SAFETY: the header says that the functions are called on several threads, with this context.
@@ -48,8 +50,8 @@ unsafe impl Send for Program {}
 impl Program {
     /// `None` if a function is missing that must be there.
     pub fn new(host: &Host) -> Option<Self> {
-        let Host { context, size, scan, roots, before, after } = *host;
-        Some(Self { context, size: size?, scan: scan?, roots, before, after })
+        let Host { context, size, scan, roots, before, after, flipped } = *host;
+        Some(Self { context, size: size?, scan: scan?, roots, before, after, flipped })
     }
 }
 
@@ -135,6 +137,13 @@ unsafe impl larder_moving::Host for Program {
         if let Some(before) = self.before {
             // SAFETY: the program's function.
             unsafe { before(self.context, kind as c_int) };
+        }
+    }
+
+    fn flipped(&self, way: Way) {
+        if let Some(flipped) = self.flipped {
+            // SAFETY: the program's function.
+            unsafe { flipped(self.context, c_int::from(!way.is_by_thread())) };
         }
     }
 

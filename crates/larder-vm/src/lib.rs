@@ -11,9 +11,12 @@ use core::fmt::Write;
 use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 
-use larder_lab::{Lowest, Processors};
-use larder_moving::{Barrier, Collection, Config, CreateError, Handle, Heap, Keep, Mutator, Owned, Stats, Thread};
-use larder_policy::labs::Sizes;
+use larder_lab::{Lowest, Processors, Shape, UPPER, Upper};
+use larder_moving::{
+    Barrier, Collection, Config, CreateError, Functions, Handle, Heap, Keep, Mutator, OLD_BUFFER, Owned, Stats, Thread,
+};
+use larder_percpu::Level;
+use larder_policy::labs::{NearEnd, Sizes};
 use larder_sys::die;
 use larder_units::Bytes;
 
@@ -50,8 +53,13 @@ pub struct Settings {
     young: usize,
     most_young: usize,
     old: usize,
+    least_old: usize,
     buffer: usize,
     association: c_int,
+    by_share: c_int,
+    near_end: c_int,
+    level: [c_int; UPPER],
+    level_buffer: [usize; UPPER],
     barrier: c_int,
     collectors: c_int,
     tenure: c_int,
@@ -86,18 +94,61 @@ unsafe fn mutator<'a>(thread: *const Thread, call: &str) -> ManuallyDrop<Mutator
     ManuallyDrop::new(unsafe { Mutator::from_raw(thread) })
 }
 
+/// Buffers of the lowest level, where the program does not say: as long as two of the longest below it. Each level above has
+/// buffers twice as long.
+const LEVEL_BUFFER: Bytes = Bytes::mib(1);
+
 fn number(value: c_int, what: &'static str) -> Result<usize, CreateError> {
     usize::try_from(value).map_err(|_| CreateError::Setting(what))
 }
 
+fn level_of(level: c_int) -> Result<Option<Level>, CreateError> {
+    Ok(match level {
+        0 => None,
+        1 => Some(Level::Core),
+        2 => Some(Level::Cache),
+        3 => Some(Level::Package),
+        4 => Some(Level::Node),
+        5 => Some(Level::Process),
+        _ => return Err(CreateError::Setting("level must be one of enum larder_vm_level, 0 to 5")),
+    })
+}
+
 fn config_of(settings: &Settings) -> Result<Config, CreateError> {
-    let sizes = if settings.buffer == 0 { Sizes::adaptive() } else { Sizes::fixed(Bytes(settings.buffer)) };
+    let sizes = match (settings.buffer, settings.by_share) {
+        (0, 0) => Sizes::adaptive(),
+        (0, _) => Sizes::by_share(),
+        (bytes, 0) => Sizes::fixed(Bytes(bytes)),
+        _ => return Err(CreateError::Setting("by_share is for sizes that adapt: leave buffer at 0")),
+    };
     let lowest = match settings.association {
         0 => Lowest::Processors(Processors::ConcurrencyIds),
         1 => Lowest::Threads,
         2 => Lowest::Processors(Processors::Cpus),
         3 => Lowest::Flip(Processors::ConcurrencyIds),
-        _ => return Err(CreateError::Setting("association must be one of enum larder_vm_association, 0 to 3")),
+        4 => Lowest::Flip(Processors::Cpus),
+        5 => Lowest::Nobody,
+        _ => return Err(CreateError::Setting("association must be one of enum larder_vm_association, 0 to 5")),
+    };
+    let mut buffers = larder_lab::Config::new(lowest, sizes);
+    buffers.near_end = match settings.near_end {
+        0 => NearEnd::Shrink,
+        1 => NearEnd::Singly,
+        _ => return Err(CreateError::Setting("near_end must be one of enum larder_vm_near_end, 0 or 1")),
+    };
+    for (k, (&level, &bytes)) in settings.level.iter().zip(&settings.level_buffer).enumerate() {
+        if level == 0 && bytes != 0 {
+            return Err(CreateError::Setting(
+                "level_buffer is the size of a level's buffers, and there is no level: set one",
+            ));
+        }
+        let sizes = Sizes::fixed(if bytes == 0 { Bytes(LEVEL_BUFFER.0 << k) } else { Bytes(bytes) });
+        buffers.upper[k] = level_of(level)?.map(|level| Upper { level, sizes });
+    }
+    // An object comes from the level where nobody has buffers: in the old generation, too.
+    let old = match lowest {
+        Lowest::Nobody => buffers,
+        _ => larder_lab::Config::new(lowest, Sizes::fixed(OLD_BUFFER)),
     };
     let barrier = match settings.barrier {
         0 => Barrier::ConditionalCards,
@@ -109,10 +160,12 @@ fn config_of(settings: &Settings) -> Result<Config, CreateError> {
         young: Bytes(settings.young),
         most_young: Bytes(settings.most_young),
         old: Bytes(settings.old),
+        least_old: Bytes(settings.least_old),
         collectors: number(settings.collectors, "collectors must not be negative")?,
         tenure: u8::try_from(settings.tenure).unwrap_or(0),
         barrier,
-        buffers: larder_lab::Config::new(lowest, sizes),
+        buffers,
+        old_buffers: old,
         null: settings.never_collect != 0,
         ambiguous_stacks: settings.ambiguous_stacks != 0,
         verify: settings.verify != 0,
@@ -133,8 +186,13 @@ pub unsafe extern "C" fn larder_vm_default_config(settings: *mut Settings) {
         young: config.young.0,
         most_young: config.most_young.0,
         old: config.old.0,
+        least_old: config.least_old.0,
         buffer: 0,
         association: 0,
+        by_share: 0,
+        near_end: 0,
+        level: [0; UPPER],
+        level_buffer: [0; UPPER],
         barrier: 0,
         collectors: 0,
         tenure: c_int::from(config.tenure),
@@ -241,6 +299,36 @@ pub unsafe extern "C" fn larder_vm_allocate_slow(thread: *const Thread, size: us
     // SAFETY: the caller's promise.
     let mutator = unsafe { mutator(thread, "larder_vm_allocate") };
     mutator.allocate(size).map_or(ptr::null_mut(), <*mut u8>::cast)
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The heap is one of `larder_vm_create`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_get_functions(vm: *const c_void) -> *const Functions {
+    // SAFETY: the caller's promise.
+    unsafe { given(vm.cast::<Vm>(), "larder_vm_get_functions") }.functions()
+}
+
+/// See `larder_vm.h`.
+///
+/// # Safety
+/// The heap is one of `larder_vm_create`; `sequence` is valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_vm_get_sequence(vm: *const c_void, sequence: *mut Shape) -> c_int {
+    if sequence.is_null() {
+        die!("larder_vm_get_sequence: a pointer is null");
+    }
+    // SAFETY: the caller's promise.
+    let buffers = unsafe { given(vm.cast::<Vm>(), "larder_vm_get_sequence") }.buffers();
+    if buffers.way().is_by_thread() {
+        return 0;
+    }
+    let Some(shape) = buffers.shape() else { return -1 };
+    // SAFETY: the caller's promise.
+    unsafe { sequence.write(shape) };
+    1
 }
 
 /// See `larder_vm.h`.

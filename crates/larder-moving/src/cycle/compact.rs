@@ -7,11 +7,14 @@
 //!    the others slide towards the beginning, around those regions, and fill the gaps between them as far as a whole
 //!    region's objects fit. Objects never slide upwards: what begins in a region ends before the first object of a later
 //!    pinned region, so it fits in front of it unless it goes behind an earlier one, which lies below it too.
-//! 2. **Adjust**, in parallel: every slot of every live object, and every root, gets the new address; the slots of old
-//!    objects that refer to young ones are noted under the address that they will have.
-//! 3. **Move**, in parallel: stripes are claimed in order of addresses. Before a stripe is moved, the stripes that it is
+//! 2. **Roots** get the new addresses.
+//! 3. **Move and adjust**, in parallel: stripes are claimed in order of addresses. Before a stripe is moved, the stripes that it is
 //!    moved over must have been moved away: the collector waits for those. They were claimed earlier, and the lowest that
-//!    is not moved yet waits for nobody, so this ends.
+//!    is not moved yet waits for nobody, so this ends. When a stripe has been moved, which lets those behind it go on, the same
+//!    collector gives the slots of its objects, at their new places, the new addresses of what they refer to: the objects are in its
+//!    cache by then. So memory is read and written once, where a pass of its own would do it twice. Young and large objects, which
+//!    stay, are adjusted in the same phase.
+//! 4. **Forget**, in parallel: what the records say is cleared, when nobody asks them any more.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -35,8 +38,6 @@ const STRIPE: usize = 128 << 10;
 struct Adjuster<'a, H: Host> {
     heap: &'a Heap<H>,
     worker: &'a mut Worker,
-    /// What is added to a slot's address to get the one that it will have. Wraps.
-    shift: usize,
 }
 
 impl<H: Host> Cycle<'_, H> {
@@ -45,8 +46,9 @@ impl<H: Host> Cycle<'_, H> {
         let heap = self.heap;
         self.mark_all();
         let end = self.plan();
-        self.adjust();
-        self.move_all();
+        self.adjust_roots();
+        self.move_and_adjust();
+        self.forget_records();
         let behind = heap.old.cut(end);
         if heap.config.poison {
             heap.space.fill(behind, crate::POISON);
@@ -58,10 +60,6 @@ impl<H: Host> Cycle<'_, H> {
         heap.old.refund(heap.large.sweep(&heap.space, false));
         // Buffers of before are gone.
         self.each_worker(|worker| worker.old = 0..0);
-        for thread in self.threads.iter() {
-            thread.old_at.set(0);
-            thread.old_end.set(0);
-        }
     }
 
     /// Decides where everything goes; returns the end of what will be used.
@@ -109,8 +107,8 @@ impl<H: Host> Cycle<'_, H> {
         obstacles.as_slice().last().map_or(to, |&[_, last]| to.max(last))
     }
 
-    /// Updates every slot of what was marked, and every root.
-    fn adjust(&mut self) {
+    /// Updates every root, and forgets what was known of slots in old objects.
+    fn adjust_roots(&mut self) {
         let heap = self.heap;
         let space = &heap.space;
         let extent = heap.old.extent();
@@ -140,59 +138,58 @@ impl<H: Host> Cycle<'_, H> {
         for watched in self.tables.finalizers.as_mut_slice() {
             watched.object = heap.forwarded(watched.object & !H::TAG_MASK) | watched.object & H::TAG_MASK;
         }
-
-        let old_stripes = (extent.end - extent.start).div_ceil(STRIPE);
-        let young = heap.young.blocks();
-        // Stripes of old objects, then young spans, then all large objects in one piece.
-        heap.gang.run_pieces(self.collectors(self.own.traced[1]), old_stripes + young + 1, &|me, piece| {
-            // SAFETY: collector `me` alone, in a phase.
-            let worker = unsafe { (*heap.workers[me].get()).as_mut() }.expect("as many workers as collectors");
-            let mut adjuster = Adjuster { heap, worker, shift: 0 };
-            if piece < old_stripes {
-                let from = extent.start + piece * STRIPE;
-                for object in space.marks_in(from..extent.end.min(from + STRIPE)) {
-                    adjuster.shift = heap.forwarded(object).wrapping_sub(object);
-                    adjuster.adjust(object);
-                }
-                adjuster.settle_all();
-            } else if piece < old_stripes + young {
-                let block = piece - old_stripes;
-                if heap.young.state(block) == FROM && heap.young.span_of(block) == block {
-                    for object in space.marks_in(heap.young.extent(block)) {
-                        adjuster.adjust(object);
-                    }
-                    adjuster.settle_all();
-                }
-            } else {
-                for object in heap.large.objects() {
-                    if heap.large.is_marked(object.start) {
-                        adjuster.adjust(object.start);
-                    }
-                }
-                adjuster.settle_all();
-            }
-        });
-        // SAFETY: the world is stopped.
-        let remembered = unsafe { &mut *heap.remembered.get() };
-        self.each_worker(|worker| heap.take_remembered(remembered, worker));
     }
 
-    /// Moves what is to be moved, sets start bits for the new places, and forgets marks.
-    fn move_all(&mut self) {
+    /// Moves what is to be moved, sets start bits for the new places, and updates every slot of what was marked.
+    fn move_and_adjust(&mut self) {
         let heap = self.heap;
         let extent = heap.old.extent();
-        let stripes = (extent.end - extent.start).div_ceil(STRIPE);
+        let stripes = stripes(extent.end - extent.start);
         let done = &self.own.done;
         for flag in &done[..stripes] {
             flag.store(0, Ordering::Relaxed);
         }
         let order = Order { done, changed: Event::new() };
         let moved = AtomicUsize::new(0);
-        heap.gang.run_pieces(self.collectors(self.own.traced[1]), stripes, &|_, stripe| {
-            moved.fetch_add(heap.move_stripe(extent.clone(), stripe, &order), Ordering::Relaxed);
-            order.set(stripe);
+        let young = heap.young.blocks();
+        // Stripes of old objects, then young spans, then all large objects in one piece.
+        heap.gang.run_pieces(self.collectors(self.own.traced[1]), stripes + young + 1, &|me, piece| {
+            // SAFETY: collector `me` alone, in a phase.
+            let worker = unsafe { (*heap.workers[me].get()).as_mut() }.expect("as many workers as collectors");
+            let mut adjuster = Adjuster { heap, worker };
+            if piece < stripes {
+                moved.fetch_add(heap.move_stripe(extent.clone(), piece, &order), Ordering::Relaxed);
+                order.set(piece);
+                heap.each_moved(extent.clone(), piece, |object| adjuster.adjust(object));
+            } else if piece < stripes + young {
+                let block = piece - stripes;
+                if heap.young.state(block) == FROM && heap.young.span_of(block) == block {
+                    heap.space.marks_in(heap.young.extent(block)).for_each(|object| adjuster.adjust(object));
+                }
+            } else {
+                let marked = heap.large.objects().filter(|object| heap.large.is_marked(object.start));
+                marked.for_each(|object| adjuster.adjust(object.start));
+            }
+            adjuster.settle_all();
         });
         Counters::add(&heap.counters.compacted_bytes, moved.into_inner());
+        // SAFETY: the world is stopped.
+        let remembered = unsafe { &mut *heap.remembered.get() };
+        self.each_worker(|worker| heap.take_remembered(remembered, worker));
+    }
+
+    /// Clears what the records of old regions say of this compaction.
+    fn forget_records(&mut self) {
+        let heap = self.heap;
+        let extent = heap.old.extent();
+        let stripes = stripes(extent.end - extent.start);
+        heap.gang.run_pieces(self.collectors(self.own.traced[1]), stripes, &|_, stripe| {
+            for region in heap.space.regions(stripe_of(extent.clone(), stripe)) {
+                region.marks.store(0, Ordering::Relaxed);
+                region.live.store(0, Ordering::Relaxed);
+                region.target.store(0, Ordering::Relaxed);
+            }
+        });
     }
 }
 
@@ -228,6 +225,12 @@ pub(crate) fn stripes(bytes: usize) -> usize {
     bytes.div_ceil(STRIPE)
 }
 
+/// The addresses of a stripe.
+fn stripe_of(extent: Range<usize>, stripe: usize) -> Range<usize> {
+    let from = extent.start + stripe * STRIPE;
+    from..extent.end.min(from + STRIPE)
+}
+
 impl<H: Host> Heap<H> {
     /// Where a marked object will be.
     #[inline(always)]
@@ -250,8 +253,8 @@ impl<H: Host> Heap<H> {
     /// Moves what begins in a stripe; returns the bytes that were moved.
     fn move_stripe(&self, extent: Range<usize>, stripe: usize, order: &Order<'_>) -> usize {
         let space = &self.space;
-        let from = extent.start + stripe * STRIPE;
-        let regions = space.regions(from..extent.end.min(from + STRIPE));
+        let Range { start: from, end } = stripe_of(extent.clone(), stripe);
+        let regions = space.regions(from..end);
         // Where the stripe goes, if that is somewhere else.
         let mut over: Option<Range<usize>> = None;
         for (i, region) in regions.iter().enumerate() {
@@ -291,11 +294,24 @@ impl<H: Host> Heap<H> {
                     moved += self.move_runs(at, to, live, spill(region));
                 }
             }
-            region.marks.store(0, Ordering::Relaxed);
-            region.live.store(0, Ordering::Relaxed);
-            region.target.store(0, Ordering::Relaxed);
         }
         moved
+    }
+
+    /// Calls `f` with the objects that began in a stripe, where they are now that it was moved.
+    #[inline(always)]
+    fn each_moved(&self, extent: Range<usize>, stripe: usize, mut f: impl FnMut(usize)) {
+        let Range { start: from, end } = stripe_of(extent, stripe);
+        for (i, region) in self.space.regions(from..end).iter().enumerate() {
+            let to = goes(region).map(|(to, _)| to);
+            let live = region.live.load(Ordering::Relaxed);
+            for bit in Bits(region.marks.load(Ordering::Relaxed)) {
+                f(match to {
+                    Some(to) => to + (live & ((1 << bit) - 1)).count_ones() as usize * GRANULE,
+                    None => from + i * REGION + bit as usize * GRANULE,
+                });
+            }
+        }
     }
 
     /// Moves the live granules of the region at `at`, run by run, to `to`; the last run is `spill` granules longer than the
@@ -337,7 +353,7 @@ fn spill(region: &Region) -> usize {
 impl<H: Host> Adjuster<'_, H> {
     fn adjust(&mut self, object: usize) {
         let heap = self.heap;
-        // SAFETY: a marked object, which has not moved yet.
+        // SAFETY: a marked object, where it stays.
         unsafe { heap.host.scan(heap.space.pointer(object), self) };
     }
 
@@ -371,7 +387,7 @@ impl<H: Host> Visitor for Adjuster<'_, H> {
                 self.settle(slot, value);
             }
         } else if space.is_young(at) && slot.addr() < space.young.start {
-            self.heap.note_young_reference(self.worker, slot.addr().wrapping_add(self.shift));
+            self.heap.note_young_reference(self.worker, slot.addr());
         }
     }
 

@@ -15,7 +15,7 @@ use larder_units::Bytes;
 
 use super::roots::size_of_object;
 use super::{Cycle, Worker};
-use crate::config::{Barrier, OLDEST};
+use crate::config::{Barrier, OLD_BUFFER, OLDEST};
 use crate::gang::Tracer;
 use crate::heap::Heap;
 use crate::host::{Host, Part, Visitor};
@@ -24,8 +24,6 @@ use crate::space::{BLOCK, CARD, LARGEST_SMALL, REGION, rounded};
 use crate::stats::Counters;
 use crate::young::{self, FROM, KEPT, TO};
 
-/// What a collector takes from the old generation at a time.
-const PROMOTION_BUFFER: usize = 32 << 10;
 /// Cards, and remembered slots, that a collector claims at a time.
 const CARDS_AT_ONCE: usize = 32;
 const SLOTS_AT_ONCE: usize = 256;
@@ -359,7 +357,7 @@ impl<H: Host> Copier<'_, H> {
         {
             return (to, false);
         }
-        // Old enough, or too much survives. If the old generation is full, the other half has room for everything.
+        // Old enough, or too much survives. If the old generation is full, the young one has address space for everything.
         if let Some(to) = self.promote(size) {
             return (to, true);
         }
@@ -390,7 +388,7 @@ impl<H: Host> Copier<'_, H> {
     fn promote(&mut self, size: usize) -> Option<usize> {
         let buffer = &mut self.worker.old;
         if buffer.end - buffer.start < size {
-            let fresh = self.heap.old.obtain(size, PROMOTION_BUFFER)?;
+            let fresh = self.heap.old.obtain(size, OLD_BUFFER.0)?;
             self.heap.old.give_back(buffer.clone());
             *buffer = fresh;
         }

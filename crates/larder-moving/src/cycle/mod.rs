@@ -17,7 +17,9 @@ use core::sync::atomic::Ordering;
 
 use larder_lab::ChunkSource;
 use larder_policy::crew::{CrewFacts, markers};
-use larder_policy::generations::{OldFacts, SizeFacts, YoungFacts, full_is_due, old_ahead, young_limit, young_size};
+use larder_policy::generations::{
+    OldFacts, SizeFacts, YoungFacts, full_is_due, least_old, old_ahead, young_limit, young_size,
+};
 use larder_sys::{clock, thread as system_thread};
 use larder_units::Bytes;
 
@@ -121,6 +123,9 @@ impl<H: Host> Cycle<'_, H> {
         // SAFETY: the world is stopped, no thread in the buffers' slow path; the epoch changes right after.
         let retired =
             unsafe { heap.buffers.retire_all(|each| threads.iter().for_each(|thread| each(&thread.lab)), None) };
+        if retired.flipped.is_some() {
+            heap.flipped(threads);
+        }
         heap.buffers.source().next_epoch();
         threads.iter().for_each(|thread| heap.flush_stores(thread));
         heap.young.close();
@@ -139,6 +144,11 @@ impl<H: Host> Cycle<'_, H> {
             full = provided.is_none();
         }
         if full {
+            // SAFETY: as above.
+            unsafe {
+                heap.old_buffers.retire_all(|each| threads.iter().for_each(|thread| each(&thread.old_lab)), None);
+            }
+            heap.old_buffers.source().next_epoch();
             self.compact_all();
             self.own.live = heap.old.used();
             Counters::add(&counters.full_collections, 1);
@@ -187,6 +197,7 @@ impl<H: Host> Cycle<'_, H> {
         OldFacts {
             used: Bytes(self.heap.old.used()),
             live: Bytes(self.own.live),
+            least: least_old(self.heap.config.least_old, Bytes(self.heap.old.limit())),
             limit: Bytes(self.heap.old.limit()),
             young: Bytes(self.own.young_size),
         }

@@ -11,7 +11,7 @@
 #![allow(dead_code, reason = "each test file is a crate of its own and uses what it needs")]
 
 use larder_lab::Lowest;
-use larder_moving::{Collection, Config, Heap, Host, Mutator, OutOfMemory, Owned, RootVisitor, Visitor};
+use larder_moving::{Collection, Config, Heap, Host, Mutator, OutOfMemory, Owned, RootVisitor, Visitor, Way};
 use larder_policy::labs::Sizes;
 use larder_units::Bytes;
 use std::sync::{Condvar, Mutex};
@@ -33,7 +33,9 @@ pub struct Mini {
     pub globals: Mutex<Vec<usize>>,
     /// What was collected.
     pub collections: Mutex<Vec<Collection>>,
-    /// Told when that grows.
+    /// Where the allocation buffers went.
+    pub flips: Mutex<Vec<Way>>,
+    /// Told when `collections` grows.
     pub collected: Condvar,
 }
 
@@ -75,6 +77,10 @@ unsafe impl Host for Mini {
         for global in self.globals.lock().unwrap().iter_mut() {
             visitor.slot(global);
         }
+    }
+
+    fn flipped(&self, way: Way) {
+        self.flips.lock().unwrap().push(way);
     }
 
     fn after_collection(&self, kind: Collection) {

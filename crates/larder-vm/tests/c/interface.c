@@ -1,6 +1,7 @@
 /* Every function of larder_vm.h once: what it promises holds. Exits with 0 when everything is right. */
 #include "../../../../apps/vm/vm.h"
 
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,7 +30,8 @@ static void scan(void *context, void *object, uintptr_t from, uintptr_t to, lard
     }
 }
 
-static int begun, ended;
+static int begun, ended, flips, last_way = -1;
+static void flipped(void *context, int way) { CHECK(context == &begun); flips++; last_way = way; }
 static void before(void *context, int kind) { (void)kind; CHECK(context == &begun); begun++; }
 static void after(void *context, int kind) { (void)kind; CHECK(context == &begun); ended++; }
 
@@ -127,19 +129,254 @@ static void a_child_collects(Thread *thread) {
     DONE(thread);
 }
 
+/* Every size by its function: objects of so many words, zeroed, one behind the other. */
+static void functions_of_all_sizes(Thread *thread) {
+    const larder_vm_functions *functions = larder_vm_get_functions(vm);
+    CHECK(functions->of_words[0] == functions->of_words[1]);
+    ROOTS(thread, 1);
+    root[0] = make(thread, LARDER_VM_MOST_WORDS + 1, 0, 0);
+    for (int round = 0; round < 40; round++)
+        for (size_t words = 1; words <= LARDER_VM_MOST_WORDS; words++) {
+            uintptr_t *object = functions->of_words[words](thread);
+            CHECK(object);
+            for (size_t i = 0; i < words; i++)
+                CHECK(object[i] == 0);
+            object[0] = header(0, 8 * words);
+            for (size_t i = 1; i < words; i++)
+                object[i] = words * 1000 + i;
+            set(thread, root[0], words, (Ref)object);
+        }
+    larder_vm_collect(thread, LARDER_VM_YOUNG);
+    for (size_t words = 1; words <= LARDER_VM_MOST_WORDS; words++)
+        for (size_t i = 1; i < words; i++)
+            CHECK(((uintptr_t *)get(root[0], words))[i] == words * 1000 + i);
+    DONE(thread);
+}
+
+static void *join(void *thread) {
+    CHECK(!pthread_join(*(pthread_t *)thread, 0));
+    return 0;
+}
+
+/* What a compiler would emit from larder_vm_get_sequence: `size` bytes, or 0. */
+static uintptr_t by_sequence(const larder_vm_sequence *s, size_t size) {
+    uintptr_t object, next, t;
+    __asm__ volatile(
+        "2: lea 77f(%%rip), %[t]\n"
+        "   mov %[t], %%fs:(%[arm])\n"
+        "3: mov %%fs:(%[index]), %k[t]\n"
+        "   cmp %[indices], %k[t]\n"
+        "   jae 6f\n"
+        "   shl %%cl, %[t]\n"
+        "   add %[base], %[t]\n"
+        "   mov (%[t]), %[object]\n"
+        "   lea (%[object], %[size]), %[next]\n"
+        "   cmp 8(%[t]), %[next]\n"
+        "   ja 6f\n"
+        "   mov %[next], (%[t])\n"
+        "4: jmp 8f\n"
+        "   .long 0x53053053\n"
+        "5: jmp 2b\n"
+        "6: xor %k[object], %k[object]\n"
+        "8:\n"
+        "   .pushsection .data.rel, \"aw\"\n"
+        "   .balign 32\n"
+        "77: .long 0, 0\n"
+        "   .quad 3b, 4b - 3b, 5b\n"
+        "   .popsection\n"
+        : [object] "=&r"(object), [next] "=&r"(next), [t] "=&r"(t)
+        : [arm] "r"(s->rseq_cs), [index] "r"(s->index), [indices] "r"(s->indices), "c"(s->shift), [base] "r"(s->base),
+          [size] "r"(size)
+        : "memory", "cc");
+    return object;
+}
+
+/* A list made by the sequence, and by the slow path where that finds nothing, beside a thread that does the same. */
+static void *list_by_sequence(void *argument) {
+    Thread *thread = argument ? argument : larder_vm_attach(vm);
+    larder_vm_sequence sequence;
+    if (larder_vm_get_sequence(vm, &sequence) == LARDER_VM_PROCESSORS) {
+        long fast = 0;
+        enum { LENGTH = 20000 };
+        ROOTS(thread, 1);
+        CHECK(sequence.frontier == 0);
+        for (long n = 0; n < LENGTH; n++) {
+            uintptr_t *object = (uintptr_t *)by_sequence(&sequence, 32);
+            if (object)
+                fast++;
+            else
+                object = larder_vm_allocate_slow(thread, 32);
+            CHECK(object && !object[1]);
+            object[0] = header(1, 24);
+            object[1] = root[0];
+            object[2] = n;
+            root[0] = (Ref)object;
+        }
+        for (long n = LENGTH - 1; n >= 0; n--) {
+            CHECK(*word_of(root[0], 0) == (uint64_t)n);
+            root[0] = get(root[0], 0);
+        }
+        CHECK(root[0] == 0 && fast > LENGTH * 9 / 10);
+        DONE(thread);
+    }
+    if (!argument)
+        larder_vm_detach(thread);
+    return 0;
+}
+
+_Static_assert(offsetof(Thread, rseq_cs) == 96 && offsetof(Thread, index) == 104 && offsetof(Thread, base) == 112,
+               "where the inline sequence of larder_vm.h looks");
+
+static void a_compiler_may_inline_the_sequence(Thread *thread) {
+    larder_vm_sequence sequence;
+    int way = larder_vm_get_sequence(vm, &sequence);
+    CHECK(way == LARDER_VM_PROCESSORS ? !memcmp(&sequence, thread->sequence, sizeof sequence) : thread->sequence->indices == 0);
+    CHECK(way == (vm_config.association == LARDER_VM_BY_NOBODY ? -1 : way ? LARDER_VM_PROCESSORS : LARDER_VM_THREADS));
+    CHECK(way == LARDER_VM_THREADS || vm_config.association != LARDER_VM_BY_THREAD);
+    pthread_t other;
+    CHECK(!pthread_create(&other, 0, list_by_sequence, 0));
+    list_by_sequence(thread);
+    larder_vm_blocking(thread, join, &other);
+}
+
+/* Threads that have each a buffer with much left: more than processors could waste, so the next collection flips. */
+enum { SLEEPERS = 2100, OBJECTS = 20000 };
+static pthread_barrier_t all_have_some, all_may_end;
+static long sleepers;
+
+static void *wait_at(void *barrier) {
+    pthread_barrier_wait(barrier);
+    return 0;
+}
+
+static void *sleeper(void *nothing) {
+    (void)nothing;
+    Thread *thread = larder_vm_attach(vm);
+    CHECK(thread);
+    make(thread, 0, 1, 1);
+    larder_vm_blocking(thread, wait_at, &all_have_some);
+    larder_vm_blocking(thread, wait_at, &all_may_end);
+    larder_vm_detach(thread);
+    return 0;
+}
+
+static atomic_int old_has_allocated, may_end;
+
+/* Allocates by the function that it had at first: it knows no other safepoint, so it stops inside of that. */
+static void *by_the_old_function(void *argument) {
+    larder_vm_function four = *(larder_vm_function *)argument;
+    Thread *thread = larder_vm_attach(vm);
+    CHECK(thread);
+    ROOTS(thread, 1);
+    for (long n = 0; n < OBJECTS || !may_end; n++) {
+        uintptr_t *object = four(thread);
+        CHECK(object && !object[1]);
+        object[0] = header(1, 32);
+        object[2] = n;
+        object[1] = n % 50 ? root[0] : 0;
+        root[0] = (Ref)object;
+        old_has_allocated = 1;
+    }
+    long last = *word_of(root[0], 0), count = 0;
+    for (Ref at = root[0]; at; at = get(at, 0))
+        CHECK(*word_of(at, 0) == (uint64_t)last - count++);
+    CHECK(count == last % 50 + 1);
+    DONE(thread);
+    larder_vm_detach(thread);
+    return 0;
+}
+
+static void a_flip_redirects_functions(const larder_vm_host *host) {
+    larder_vm_default_config(&vm_config);
+    vm_config.young = vm_config.most_young = 128 << 20;
+    vm_config.buffer = 16 << 10;
+    vm_config.association = LARDER_VM_FLIP;
+    vm_config.verify = 1;
+    vm = larder_vm_create(&vm_config, host, 0, 0);
+    CHECK(vm);
+    Thread *thread = larder_vm_attach(vm);
+    const larder_vm_functions *functions = larder_vm_get_functions(vm);
+    larder_vm_function old = functions->of_words[4];
+    CHECK(thread->sequence->indices == 0);
+    sleepers = 4 * sysconf(_SC_NPROCESSORS_CONF) + 4;
+    if (sleepers > SLEEPERS)
+        sleepers = SLEEPERS;
+    static pthread_t handle[SLEEPERS + 1];
+    pthread_barrier_init(&all_have_some, 0, sleepers + 1);
+    pthread_barrier_init(&all_may_end, 0, sleepers + 1);
+    for (long i = 0; i < sleepers; i++)
+        CHECK(!pthread_create(&handle[i], 0, sleeper, 0));
+    CHECK(!pthread_create(&handle[sleepers], 0, by_the_old_function, &old));
+    larder_vm_blocking(thread, wait_at, &all_have_some);
+    while (!old_has_allocated)
+        larder_vm_poll(thread);
+    int before_flip = flips;
+    larder_vm_collect(thread, LARDER_VM_YOUNG);
+    larder_vm_stats stats;
+    larder_vm_get_stats(vm, &stats);
+    if (flips == before_flip) {
+        /* Without restartable sequences processors have no buffers. */
+        CHECK(stats.flips == 0 && functions->of_words[4] == old);
+        printf("skipped: nothing flips here\n");
+    } else {
+        CHECK(last_way == LARDER_VM_PROCESSORS && stats.flips == 1 && functions->of_words[4] != old);
+        for (int i = 0; i < 100; i++) {
+            uintptr_t *object = old(thread);
+            CHECK(object);
+            object[0] = header(1, 32);
+        }
+        CHECK(thread->limit == 0 && thread->sequence->indices != 0);
+        larder_vm_get_stats(vm, &stats);
+        CHECK(stats.redirected >= 100);
+    }
+    may_end = 1;
+    CHECK(!pthread_join(handle[sleepers], 0));
+    larder_vm_get_stats(vm, &stats);
+    uint64_t redirected = stats.redirected;
+    for (int i = 0; i < 1000; i++) {
+        uintptr_t *object = functions->of_words[4](thread);
+        CHECK(object);
+        object[0] = header(1, 32);
+    }
+    larder_vm_get_stats(vm, &stats);
+    CHECK(stats.redirected == redirected);
+    larder_vm_blocking(thread, wait_at, &all_may_end);
+    larder_vm_detach(thread);
+    for (long i = 0; i < sleepers; i++)
+        CHECK(!pthread_join(handle[i], 0));
+    larder_vm_destroy(vm);
+}
+
 int main(int argc, char **argv) {
     (void)argc;
     program_name = argv[0];
     char why[200];
-    larder_vm_host host = {&begun, vm_size, scan, vm_roots, before, after};
-    for (int setting = 0; setting < 12; setting++) {
+    larder_vm_host host = {&begun, vm_size, scan, vm_roots, before, after, flipped};
+    for (int setting = 0; setting < 16; setting++) {
         larder_vm_default_config(&vm_config);
         vm_config.young = vm_config.most_young = 1 << 20;
         vm_config.old = 16 << 20;
         vm_config.verify = vm_config.poison = 1;
         vm_config.association = setting % 4;
         vm_config.barrier = setting % 3;
+        vm_config.level[0] = setting % 6;
+        vm_config.level_buffer[0] = setting % 6 && setting > 6 ? 64 << 10 : 0;
+        vm_config.buffer = vm_config.level_buffer[0] / 4;
         vm_config.collect_every = setting == 11 ? 1 : 0;
+        if (setting >= 12) {
+            /* Three levels, above threads, processors that may be flipped to, and nobody. */
+            static const int associations[] = {
+                LARDER_VM_BY_THREAD, LARDER_VM_FLIP_TO_CPU, LARDER_VM_BY_NOBODY, LARDER_VM_BY_NOBODY};
+            static const int levels[] = {LARDER_VM_CORE, LARDER_VM_PACKAGE, LARDER_VM_PROCESS};
+            vm_config.association = associations[setting - 12];
+            vm_config.near_end = setting % 2 ? LARDER_VM_SHRINK : LARDER_VM_SINGLY;
+            vm_config.by_share = setting == 12;
+            vm_config.buffer = setting == 13 ? 8 << 10 : 0;
+            for (int k = 0; k < LARDER_VM_LEVELS; k++) {
+                vm_config.level[k] = setting == 15 && k > 0 ? LARDER_VM_NO_LEVEL : levels[k];
+                vm_config.level_buffer[k] = setting == 15 && k > 0 ? 0 : 16 << 10 << k;
+            }
+        }
         vm = larder_vm_create(&vm_config, &host, why, sizeof why);
         if (!vm)
             fail("%s", why);
@@ -147,6 +384,9 @@ int main(int argc, char **argv) {
         CHECK(thread);
         handles_and_weak_references(thread);
         tags_and_old_objects(thread);
+        functions_of_all_sizes(thread);
+        if (vm_config.collect_every == 0)
+            a_compiler_may_inline_the_sequence(thread);
         if (setting < 4)
             a_child_collects(thread);
         static uintptr_t words[4];
@@ -166,10 +406,38 @@ int main(int argc, char **argv) {
         larder_vm_detach(thread);
         larder_vm_destroy(vm);
     }
+    a_flip_redirects_functions(&host);
     CHECK(begun == ended && begun > 0);
     vm_config.young = 1000;
     CHECK(!larder_vm_create(&vm_config, &host, why, sizeof why));
     CHECK(!strcmp(why, "the young generation must have at least 256 KiB"));
+    vm_config.young = 1 << 20;
+    vm_config.level[0] = 6;
+    CHECK(!larder_vm_create(&vm_config, &host, why, sizeof why) && strstr(why, "0 to 5"));
+    vm_config.level[0] = LARDER_VM_NO_LEVEL;
+    vm_config.level_buffer[0] = 4096;
+    CHECK(!larder_vm_create(&vm_config, &host, why, sizeof why) && strstr(why, "no level"));
+    vm_config.level[0] = LARDER_VM_PROCESS;
+    vm_config.buffer = 8192;
+    CHECK(!larder_vm_create(&vm_config, &host, why, sizeof why) && strstr(why, "make the upper ones larger"));
+    vm_config.by_share = 1;
+    CHECK(!larder_vm_create(&vm_config, &host, why, sizeof why) && strstr(why, "leave buffer at 0"));
+    vm_config.by_share = 0;
+    vm_config.level_buffer[0] = vm_config.buffer = 0;
+    vm_config.level[1] = LARDER_VM_CORE;
+    CHECK(!larder_vm_create(&vm_config, &host, why, sizeof why) && strstr(why, "wider from below"));
+    vm_config.level[0] = LARDER_VM_NO_LEVEL;
+    CHECK(!larder_vm_create(&vm_config, &host, why, sizeof why) && strstr(why, "missing below another one"));
+    vm_config.level[1] = LARDER_VM_NO_LEVEL;
+    vm_config.association = LARDER_VM_BY_NOBODY;
+    CHECK(!larder_vm_create(&vm_config, &host, why, sizeof why) && strstr(why, "nobody has buffers"));
+    vm_config.association = 6;
+    CHECK(!larder_vm_create(&vm_config, &host, why, sizeof why) && strstr(why, "0 to 5"));
+    vm_config.association = LARDER_VM_BY_THREAD;
+    vm_config.near_end = 2;
+    CHECK(!larder_vm_create(&vm_config, &host, why, sizeof why) && strstr(why, "0 or 1"));
+    vm_config.near_end = LARDER_VM_SHRINK;
+    vm_config.young = 1000;
     CHECK(!larder_vm_create(&vm_config, &host, why, 5) && !strcmp(why, "the "));
     return 0;
 }
