@@ -312,9 +312,9 @@ fn pagemap_scan() -> Finding {
             Err(error) => format!("no: {}", std::io::Error::from_raw_os_error(error.errno)),
         },
         if works {
-            "written pages are found with one call"
+            "written pages are found with one call; static data that was never written is not scanned"
         } else {
-            "written pages are found by the faults they cause; needs kernel 6.7 and /proc"
+            "written pages are found by the faults they cause, and all static data is scanned; needs kernel 6.7 and /proc"
         },
         json!(works),
     )

@@ -125,6 +125,8 @@ pub struct ProcessSummary {
     pub missed: u64,
     /// Cycles that marked beside the program.
     pub concurrent: u64,
+    /// Those of them that were young: survivors of earlier ones were left alone.
+    pub young: u64,
     /// Those whose marking was cut short: the program overtook them, or asked for a collection.
     pub cut_short: u64,
     /// Written pages that they scanned again beside the program.
@@ -272,6 +274,7 @@ impl Process {
             by_cause: [0; Cause::ALL.len()],
             missed: 0,
             concurrent: 0,
+            young: 0,
             cut_short: 0,
             pages_cleaned: 0,
             pages_left: 0,
@@ -338,6 +341,7 @@ impl Process {
             sums.pauses.record(cycle.start_pause);
             sums.first_stops.record(cycle.start_pause);
             sums.concurrent += 1;
+            sums.young += u64::from(cycle.young != 0);
             sums.cut_short += u64::from(cycle.hurried != 0);
             sums.pages_cleaned += cycle.pages_cleaned;
             sums.pages_left += cycle.pages_left;
@@ -407,6 +411,8 @@ impl Process {
             "cleaning_rounds": cycle.cleaning_rounds,
             "pages_cleaned": cycle.pages_cleaned,
             "pages_left": cycle.pages_left,
+            "unwritten_stack_bytes": cycle.unwritten_stacks.0,
+            "young": cycle.young != 0,
             "cut_short": cycle.hurried != 0,
             "helps": cycle.helps,
             "helped_bytes": cycle.bytes_helped,

@@ -81,6 +81,10 @@ struct RunArguments {
     /// With --concurrent: how long a stop should last at most, like 500us or 2ms
     #[arg(long, value_name = "TIME", requires = "concurrent", value_parser = pause_goal)]
     pause: Option<String>,
+    /// With --concurrent: let N young collections come between two full ones; a young one traces what was allocated since the last, and
+    /// what was written
+    #[arg(long, value_name = "N", requires = "concurrent")]
+    young: Option<u32>,
     /// Print no summary
     #[arg(long, short)]
     quiet: bool,
@@ -173,6 +177,10 @@ fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     }
     if let Some(pause) = &arguments.pause {
         settings.push(("LARDER_PAUSE", pause));
+    }
+    let young = arguments.young.map(|most| most.to_string());
+    if let Some(most) = &young {
+        settings.push(("LARDER_YOUNG", most));
     }
     let outcome = launch::run(&path, &arguments.command, &library, &settings, records, launch::Output::Inherited)?;
     if !arguments.quiet {

@@ -117,6 +117,7 @@ fn total(processes: &[ProcessSummary], outcome: &Outcome) -> ProcessSummary {
         sums.cycles += process.cycles;
         sums.missed += process.missed;
         sums.concurrent += process.concurrent;
+        sums.young += process.young;
         sums.cut_short += process.cut_short;
         sums.pages_cleaned += process.pages_cleaned;
         sums.pages_left += process.pages_left;
@@ -165,8 +166,12 @@ fn concurrent(process: &ProcessSummary) -> String {
         0 => String::new(),
         n => format!(", {n} of them cut short"),
     };
+    let young = match process.young {
+        0 => String::new(),
+        n => format!(", {n} of them young"),
+    };
     format!(
-        "{} collections beside the program{cut_short}; written pages scanned again, on average: {} beside, {} in the stop",
+        "{} collections beside the program{young}{cut_short}; written pages scanned again, on average: {} beside, {} in the stop",
         process.concurrent,
         each(process.pages_cleaned),
         each(process.pages_left)

@@ -77,7 +77,11 @@ impl Trace {
         let record = &cycle.record;
         let end = after(record.start, record.total);
         self.pauses(pid, cycle);
-        let name = if record.begun.0 > 0 { "concurrent cycle" } else { "stop cycle" };
+        let name = match (record.begun.0 > 0, record.young != 0) {
+            (false, _) => "stop cycle",
+            (true, false) => "concurrent cycle",
+            (true, true) => "young cycle",
+        };
         self.slice((pid, CYCLES), name, record.began(), end, cycle_args(record));
         for (kind, phase) in in_order(cycle) {
             let track = if matches!(kind, PhaseKind::Census | PhaseKind::Watch) { BEFORE } else { CYCLES };
@@ -187,6 +191,7 @@ fn cycle_args(record: &CycleRecord) -> Value {
         args["pages_left"] = record.pages_left.into();
         args["helps"] = record.helps.into();
         args["helped_bytes"] = record.bytes_helped.into();
+        args["young"] = (record.young != 0).into();
         args["cut_short"] = (record.hurried != 0).into();
     }
     args

@@ -4,6 +4,7 @@ mod support;
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use support::{Folder, larder, larder_with, stderr, stdout};
 
@@ -28,13 +29,17 @@ fn a_folder_that_cannot_be_made_is_named_before_anything_runs() {
 /// Runs an experiment at its smallest on the staged Larder; returns what it printed, its page and its JSON.
 fn quick(name: &str) -> Option<(String, String, serde_json::Value)> {
     let stage = std::env::var_os("LARDER_STAGE")?;
-    let stage = Path::new(&stage);
+    quick_by(larder_with(&Path::new(&stage).join("lib")), Path::new(&stage), name)
+}
+
+/// The same by this tool.
+fn quick_by(mut tool: Command, stage: &Path, name: &str) -> Option<(String, String, serde_json::Value)> {
     if !stage.join("apps/cube").is_file() {
         eprintln!("SKIPPED: the programs were not compiled (apt-get install gcc libc6-dev)");
         return None;
     }
     let folder = Folder::new();
-    let output = larder_with(&stage.join("lib"))
+    let output = tool
         .args(["experiment", name, "--quick", "--output"])
         .arg(&folder.0)
         // What is set for the heap outside does not count.
@@ -78,6 +83,48 @@ fn thesis_3_runs_every_version_of_the_collector() {
     }
     assert!(json["loads"]["independent_per_s"].as_f64().unwrap() > 0.0);
     assert!(json["marking"]["results"].as_array().unwrap().len() == 6 * 7 * 2);
+}
+
+#[test]
+fn vee05_runs_the_programs_and_has_every_row_of_table_2() {
+    let Some(stage) = std::env::var_os("LARDER_STAGE") else { return };
+    // The staged tool has the program that measures buffers alone beside it.
+    let tool = Command::new(Path::new(&stage).join("bin/larder"));
+    let Some((text, page, json)) = quick_by(tool, Path::new(&stage), "vee05") else { return };
+    // The number is the paper's: the server's time in collections, 50 rooms, threads.
+    for wanted in
+        ["Table 1: compiler", "Figure 9: warehouse", "Table 2: chat, 1000 threads", "4143", "Buffers alone, table 2"]
+    {
+        assert!(text.contains(wanted) && page.contains(wanted), "{wanted} is missing in\n{text}");
+    }
+    let programs = json["programs"].as_array().unwrap();
+    for program in ["compiler", "warehouse", "chat"] {
+        let run = programs.iter().find(|run| run["program"] == program).unwrap();
+        assert!(run["runs"].as_object().unwrap().len() >= 4, "{run}");
+    }
+    // What the paper is about: threads leave most of their buffers unused, CPUs little.
+    let sleepers = programs.iter().find(|run| run["program"] == "chat" && run["threads"] == 1000).unwrap();
+    let figure = |name: &str, key: &str| -> f64 { sleepers["runs"][name][0][key].as_str().unwrap().parse().unwrap() };
+    if figure("CPUs", "by_processors") + figure("CPUs", "transactions") == 0.0 {
+        eprintln!("SKIPPED: without restartable sequences processors have no buffers");
+        return;
+    }
+    assert!(figure("threads", "unused_mib") > 50.0 * figure("CPUs", "unused_mib"), "{sleepers}");
+    assert!(figure("threads", "young") > 10.0 * figure("ids", "young"), "{sleepers}");
+    assert_eq!(figure("flip", "flips"), 1.0, "{sleepers}");
+}
+
+#[test]
+fn hab_runs_its_compiler_and_has_both_tables() {
+    let Some(stage) = std::env::var_os("LARDER_STAGE") else { return };
+    let tool = Command::new(Path::new(&stage).join("bin/larder"));
+    let Some((text, page, json)) = quick_by(tool, Path::new(&stage), "hab") else { return };
+    for wanted in ["Figure 2: compiler, 80 threads", "Figure 3: compiler, 80 threads", "Table I:", "Table II:", "2.81"]
+    {
+        assert!(text.contains(wanted) && page.contains(wanted), "{wanted} is missing in\n{text}");
+    }
+    let runs = json["programs"][0]["runs"].as_object().unwrap();
+    assert!(runs.contains_key("alone") && runs.contains_key("CLAB 512 KiB"), "{runs:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use larder_fixed::ablation::{self, Ablation};
 use larder_fixed::options::Options;
-use larder_fixed::{allocate, cycle, hooks, init, kind, roots, stats};
+use larder_fixed::{allocate, cycle, hooks, init, kind, pacing, roots, stats};
 use larder_units::Bytes;
 
 /// The structures.
@@ -144,7 +144,7 @@ pub fn measure(mib: usize, rounds: usize) -> Vec<Marked> {
                 // Every version has exactly so many markers.
                 let left_out = format!("{without},markers");
                 ablation::set(Ablation::parse(&left_out).expect("names of optimizations"));
-                cycle::set_markers(*markers);
+                pacing::set_markers(*markers);
                 assert!(cycle::collect(), "nothing forbids a cycle here");
                 times.push(MARK[1].load(Ordering::Relaxed));
                 let found = stats::snapshot().live;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const LOCKS: [&str; 6] = ["mutex", "fair", "mcs", "restricted-mcs", "reciprocating", "lock"];
+const LOCKS: [&str; 7] = ["mutex", "fair", "fifo", "mcs", "restricted-mcs", "reciprocating", "lock"];
 
 /// The library: staged, or built beside this test.
 fn library() -> Option<PathBuf> {
@@ -108,6 +108,6 @@ fn an_unknown_lock_is_named() {
     assert_eq!(output.status.code(), Some(125));
     assert_eq!(
         stderr(&output),
-        "larder: LARDER_LOCK is \"nonsense\", which is no lock: set it to mutex, fair, mcs, restricted-mcs, reciprocating or lock\n"
+        "larder: LARDER_LOCK is \"nonsense\", which is no lock: set it to mutex, fair, fifo, mcs, restricted-mcs, reciprocating or lock\n"
     );
 }

@@ -6,27 +6,53 @@ pub const TABLE_1: [(&str, f64); 2] = [("threads", 6.636e9), ("CPUs", 6.718e9)];
 /// How many objects that program allocates.
 pub const TABLE_1_OBJECTS: f64 = 5.913e6;
 
-/// The rows of table 2 (a), which of our counters they are, and what to multiply ours by.
-pub const TABLE_2_ROWS: [(&str, &str, f64); 13] = [
-    ("collections of the young generation", "collections", 1.0),
-    ("time in collections, ms", "stopped_ns", 1e-6),
-    ("collections with buffers of threads", "collections_by_threads", 1.0),
-    ("collections with buffers of processors", "collections_by_processors", 1.0),
-    ("buffers allocated", "labs", 1.0),
-    ("MB allocated in buffers", "lab_bytes", 1e-6),
-    ("transactions that succeeded", "transactions_succeeded", 1.0),
-    ("transactions that failed", "transactions_failed", 1.0),
-    ("transactions that were invalid", "transactions_invalid", 1.0),
-    ("buffers sidelined", "sidelined", 1.0),
-    ("buffers sidelined and unused", "sideline_unused", 1.0),
-    ("buffers partly used", "partly_used", 1.0),
-    ("MB unused in these", "partly_used_bytes", 1e-6),
+/// VEE'05, table 1: seconds and instructions of the whole program.
+pub const TABLE_1_WHOLE: [(f64, f64); 2] = [(21.205, 4.163e9), (22.004, 4.223e9)];
+
+/// A row of table 2.
+pub struct Row {
+    /// What it counts.
+    pub name: &'static str,
+    /// Which counter of the buffers that is, and what to multiply it by.
+    pub counter: (&'static str, f64),
+    /// Which figure of a program's line that is, and what to multiply it by.
+    pub printed: (&'static str, f64),
+}
+
+const fn row(name: &'static str, counter: (&'static str, f64), printed: (&'static str, f64)) -> Row {
+    Row { name, counter, printed }
+}
+
+const MIB: f64 = 1.048_576;
+
+/// The rows of table 2, in the paper's order.
+pub const TABLE_2_ROWS: [Row; 16] = [
+    row("collections of the young generation", ("collections", 1.0), ("young", 1.0)),
+    row("of the old one", ("", 1.0), ("full", 1.0)),
+    row("time in collections, ms", ("stopped_ns", 1e-6), ("pause_ms", 1.0)),
+    row("collections with buffers of threads", ("collections_by_threads", 1.0), ("by_threads", 1.0)),
+    row("collections with buffers of processors", ("collections_by_processors", 1.0), ("by_processors", 1.0)),
+    row("buffers allocated", ("labs", 1.0), ("buffers", 1.0)),
+    row("MB allocated in buffers", ("lab_bytes", 1e-6), ("buffer_mib", MIB)),
+    row("transactions that succeeded", ("transactions_succeeded", 1.0), ("transactions", 1.0)),
+    row("transactions that failed", ("transactions_failed", 1.0), ("failed", 1.0)),
+    row("transactions that were invalid", ("transactions_invalid", 1.0), ("invalid", 1.0)),
+    row("buffers sidelined", ("sidelined", 1.0), ("sidelined", 1.0)),
+    row("MB in these", ("sidelined_bytes", 1e-6), ("sidelined_mib", MIB)),
+    row("buffers sidelined and unused", ("sideline_unused", 1.0), ("sidelined_unused", 1.0)),
+    row("MB in these", ("sideline_unused_bytes", 1e-6), ("sidelined_unused_mib", MIB)),
+    row("buffers partly used", ("partly_used", 1.0), ("partly_used", 1.0)),
+    row("MB unused in these", ("partly_used_bytes", 1e-6), ("unused_mib", MIB)),
 ];
 
-/// Table 2 (a), the client: for 10 and 50 rooms, each row for threads, processors and flip mode.
-pub const TABLE_2: [[[f64; 3]; 13]; 2] = [
+/// A part of table 2 for 10 and 50 rooms: each row for threads, processors and flip mode.
+pub type Table2 = [[[f64; 3]; 16]; 2];
+
+/// Table 2 (a), the client.
+pub const TABLE_2: Table2 = [
     [
         [176.2, 11.1, 13.1],
+        [2.0, 2.1, 2.1],
         [143.5, 12.1, 13.6],
         [176.2, 0.0, 3.1],
         [0.0, 11.1, 10.0],
@@ -36,12 +62,15 @@ pub const TABLE_2: [[[f64; 3]; 13]; 2] = [
         [0.0, 1.7, 1.3],
         [0.0, 1.4, 1.0],
         [0.0, 2.6, 1.5],
+        [0.0, 0.153, 0.094],
         [0.0, 0.0, 0.1],
+        [0.0, 0.0, 0.0],
         [10687.3, 62.4, 182.3],
         [641.1, 0.937, 7.818],
     ],
     [
         [958.0, 55.3, 58.0],
+        [2.0, 1.8, 1.8],
         [3195.7, 278.1, 283.0],
         [958.0, 0.0, 3.0],
         [0.0, 55.3, 55.0],
@@ -51,9 +80,51 @@ pub const TABLE_2: [[[f64; 3]; 13]; 2] = [
         [0.0, 1.3, 1.1],
         [0.0, 0.7, 0.3],
         [0.0, 1.5, 2.0],
+        [0.0, 0.094, 0.125],
         [0.0, 0.0, 0.00625],
+        [0.0, 0.0, 0.0],
         [59342.8, 298.6, 423.2],
         [3576.6, 2.792, 9.262],
+    ],
+];
+
+/// Table 2 (b), the server.
+pub const TABLE_2_SERVER: Table2 = [
+    [
+        [177.7, 8.0, 8.3],
+        [0.0, 0.0, 0.0],
+        [155.6, 9.6, 10.8],
+        [177.7, 0.0, 1.0],
+        [0.0, 8.0, 7.3],
+        [10565.7, 540.9, 463.5],
+        [660.0, 25.7, 28.6],
+        [0.0, 541.4, 409.4],
+        [0.0, 0.9, 1.5],
+        [0.0, 0.5, 0.7],
+        [0.0, 1.4, 2.4],
+        [0.0, 0.0875, 0.15],
+        [0.0, 0.0, 0.0],
+        [0.0, 0.0, 0.0],
+        [10765.8, 47.5, 95.3],
+        [652.9, 0.7855, 3.4797],
+    ],
+    [
+        [1297.8, 43.2, 44.7],
+        [0.0, 0.0, 0.0],
+        [4142.8, 155.2, 187.7],
+        [1297.8, 0.0, 1.0],
+        [0.0, 43.2, 43.7],
+        [79499.2, 2430.7, 2336.9],
+        [4968.4, 143.8, 145.7],
+        [0.0, 2430.9, 2282.1],
+        [0.0, 1.3, 1.1],
+        [0.0, 0.8, 0.2],
+        [0.0, 1.5, 1.3],
+        [0.0, 0.09375, 0.8125],
+        [0.0, 0.0, 0.0],
+        [0.0, 0.0, 0.0],
+        [80854.6, 257.6, 309.0],
+        [4943.16, 4.5266, 7.1105],
     ],
 ];
 

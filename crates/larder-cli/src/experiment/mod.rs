@@ -8,6 +8,7 @@ mod html;
 mod labs;
 mod labs_numbers;
 mod measure;
+mod programs;
 mod thesis;
 
 use std::fs;

@@ -106,34 +106,46 @@ pub fn hide_proc() -> io::Result<()> {
 
 /// What [`ordinary_use`] runs under: a sandbox that refuses membarrier, userfaultfd and rseq.
 pub fn refuse_calls() -> io::Result<()> {
-    const LOAD: u16 = 0x20;
-    const JUMP_IF_EQUAL: u16 = 0x15;
-    const RETURN: u16 = 0x06;
-    const ALLOW: u32 = 0x7fff_0000;
-    const REFUSE: u32 = 0x0005_0000 | libc::ENOSYS as u32;
-    let step = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
-    // The first word of what a filter sees is the number of the call.
-    let mut program = [
-        step(LOAD, 0, 0, 0),
-        step(JUMP_IF_EQUAL, libc::SYS_membarrier as u32, 3, 0),
-        step(JUMP_IF_EQUAL, libc::SYS_userfaultfd as u32, 2, 0),
-        step(JUMP_IF_EQUAL, libc::SYS_rseq as u32, 1, 0),
-        step(RETURN, ALLOW, 0, 0),
-        step(RETURN, REFUSE, 0, 0),
-    ];
-    install(&mut program)
+    refuse(&[libc::SYS_membarrier, libc::SYS_userfaultfd, libc::SYS_rseq], libc::ENOSYS)
 }
 
 /// As [`refuse_calls`], membarrier alone: there are sequences, but a stop cannot abort them elsewhere.
 pub fn refuse_membarrier() -> io::Result<()> {
-    let step = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
-    let mut program = [
-        step(0x20, 0, 0, 0),
-        step(0x15, libc::SYS_membarrier as u32, 1, 0),
-        step(0x06, 0x7fff_0000, 0, 0),
-        step(0x06, 0x0005_0000 | libc::EPERM as u32, 0, 0),
-    ];
+    refuse(&[libc::SYS_membarrier], libc::EPERM)
+}
+
+/// As [`refuse_calls`], the call alone that queues a signal with a value.
+pub fn refuse_signal_values() -> io::Result<()> {
+    refuse(&[libc::SYS_rt_tgsigqueueinfo], libc::ENOSYS)
+}
+
+/// From now on these calls fail with that error.
+fn refuse(calls: &[libc::c_long], error: i32) -> io::Result<()> {
+    const LOAD: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    const ALLOW: u32 = 0x7fff_0000;
+    const FAIL: u32 = 0x0005_0000;
+    let step = |code, k, jt| libc::sock_filter { code, jt, jf: 0, k };
+    // The first word of what a filter sees is the number of the call.
+    let mut program = vec![step(LOAD, 0, 0)];
+    // Over the other comparisons, and what allows the rest.
+    program.extend(
+        calls.iter().zip((1..=calls.len()).rev()).map(|(&call, over)| step(JUMP_IF_EQUAL, call as u32, over as u8)),
+    );
+    program.extend([step(RETURN, ALLOW, 0), step(RETURN, FAIL | error as u32, 0)]);
     install(&mut program)
+}
+
+/// Lets the kernel queue no signal: those that can be sent all the same arrive without saying who sent them.
+pub fn limit_queued_signals() -> io::Result<()> {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a whole limit.
+    if unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &none) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 fn install(program: &mut [libc::sock_filter]) -> io::Result<()> {

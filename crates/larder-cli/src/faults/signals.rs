@@ -6,7 +6,7 @@ use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::collector::Collector;
@@ -181,8 +181,10 @@ pub fn own_handlers(gc: &Collector, _: &Scratch) -> Result<(), Outcome> {
         )
     })?;
     let caught = [0, 1].map(|i| CAUGHT[i].load(Ordering::Relaxed));
-    // Equal signals that are pending together are one, and a stop may have sent its SIGPWR already: most arrive, not all.
-    if caught[1] == SENT && (SENT / 2..=SENT).contains(&caught[0]) {
+    // Equal signals that are pending together are one, and a stop may have sent its SIGPWR already: most arrive, not all. Where
+    // the library does not see the handler being installed, it gets what a stop has just sent to the threads of the load and to this one.
+    let stray = if super::is_preloaded() { 0 } else { 3 };
+    if caught[1] == SENT && (SENT / 2..=SENT + stray).contains(&caught[0]) {
         return Ok(());
     }
     Err(Outcome::Failed(format!(
@@ -385,5 +387,64 @@ pub fn allocation_in_handlers(gc: &Collector, _: &Scratch) -> Result<(), Outcome
         libc::setitimer(libc::ITIMER_REAL, &libc::itimerval { it_interval: none, it_value: none }, null_mut());
     }
     gc.check(head, 77, "what the interrupted thread's stack points to")?;
+    nothing_lost("what a handler's frame points to")
+}
+
+/// Handlers that allocate and collect interrupt threads that fork, at every moment of the fork.
+pub fn handlers_around_fork(gc: &Collector, _: &Scratch) -> Result<(), Outcome> {
+    extern "C" fn collecting_handler(signal: libc::c_int) {
+        allocating_handler(signal);
+        collector().collect();
+        // SAFETY: no preconditions.
+        let own = unsafe { libc::pthread_self() };
+        THREADS.iter().filter(|thread| thread.handle.load(Ordering::Relaxed) == own).for_each(|thread| {
+            thread.handles.store(false, Ordering::Release);
+        });
+    }
+    struct Forking {
+        handle: AtomicU64,
+        /// A signal was sent to it, and its handler has not ended. The next one waits for that: a thread that is always
+        /// in handlers comes to nothing else.
+        handles: AtomicBool,
+    }
+    static THREADS: [Forking; 2] =
+        [const { Forking { handle: AtomicU64::new(0), handles: AtomicBool::new(false) } }; 2];
+    handle(gc, libc::SIGUSR2, collecting_handler, libc::SA_RESTART);
+    let forking = AtomicUsize::new(THREADS.len());
+    let done = AtomicBool::new(false);
+    let result = gc.crowd(
+        THREADS.len(),
+        |number| {
+            let seed = (number as u64 + 1) << 20;
+            let head = gc.chain(seed);
+            // SAFETY: no preconditions.
+            THREADS[number].handle.store(unsafe { libc::pthread_self() }, Ordering::Release);
+            let result = (0..4).try_for_each(|_| super::forks::forked(gc, head, seed));
+            forking.fetch_sub(1, Ordering::Relaxed);
+            while !done.load(Ordering::Acquire) || THREADS[number].handles.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            result.and_then(|()| gc.check(head, seed, "what a forking thread's stack points to"))
+        },
+        || {
+            let mut wait_us = 0;
+            while forking.load(Ordering::Relaxed) > 0 {
+                for thread in &THREADS {
+                    let handle = thread.handle.load(Ordering::Acquire);
+                    if handle != 0 && !thread.handles.swap(true, Ordering::Acquire) {
+                        // SAFETY: the thread runs until `done`.
+                        unsafe { libc::pthread_kill(handle, libc::SIGUSR2) };
+                    }
+                }
+                // Of a fork's time, every part is met.
+                wait_us = (wait_us + 37) % 500;
+                std::thread::sleep(Duration::from_micros(wait_us));
+            }
+            done.store(true, Ordering::Release);
+            Ok(())
+        },
+    );
+    THREADS.iter().for_each(|thread| thread.handle.store(0, Ordering::Relaxed));
+    result?;
     nothing_lost("what a handler's frame points to")
 }

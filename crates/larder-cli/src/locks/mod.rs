@@ -21,13 +21,14 @@ const PROGRAM: &str = "larder-locks";
 #[derive(Args)]
 #[command(after_help = "\
 WHAT is one of: mutex (MutexBench), lifo (the study locks E3 to E9), rwlock, queue, perils (how a slower program looks faster), \
-fetch-add (against compare-and-swap), polite (what waiting takes from a neighbour).\n\n\
-Rates are by a second of processor time, so that a shared machine does not spoil them; the median of the rounds, of those \
-without others on the machine if there are any.")]
+fetch-add (against compare-and-swap), polite (what waiting takes from a neighbour), clock (one that never goes back).\n\n\
+Rates are by a second of processor time, so that a shared machine does not spoil them. A window in which other processes and the host \
+took more than 2 % of the machine is rejected and run again, --repeats times at most; the median is of the clean rounds, of all \
+if there are none.")]
 pub struct LocksArguments {
     /// What to measure
     #[arg(default_value = "mutex", value_name = "WHAT",
-          value_parser = ["mutex", "lifo", "rwlock", "queue", "perils", "fetch-add", "polite"])]
+          value_parser = ["mutex", "lifo", "rwlock", "queue", "perils", "fetch-add", "polite", "clock"])]
     what: String,
     /// Numbers of threads, such as 1,2,4 [default: 1 to 256 in powers of two]
     #[arg(long, value_name = "LIST")]
@@ -38,6 +39,9 @@ pub struct LocksArguments {
     /// Interleaved rounds [default: 7]
     #[arg(long, value_name = "NUMBER")]
     rounds: Option<String>,
+    /// How many disturbed windows are run again, for each contender at each point [default: as many as rounds]
+    #[arg(long, value_name = "NUMBER")]
+    repeats: Option<String>,
     /// Steps of the critical section [default: 4]
     #[arg(long, value_name = "STEPS")]
     critical: Option<String>,
@@ -64,6 +68,7 @@ pub fn run(arguments: &LocksArguments) -> Result<u8, Failure> {
         ("--threads", &arguments.threads),
         ("--seconds", &arguments.seconds),
         ("--rounds", &arguments.rounds),
+        ("--repeats", &arguments.repeats),
         ("--critical", &arguments.critical),
         ("--outside", &arguments.outside),
         ("--only", &arguments.only),
@@ -165,7 +170,7 @@ mod tests {
         let row = |name: &str, x: u64, rate: f64, counts: &[u64]| {
             json!({
                 "name": name, "x": x, "per_cpu_second": { "median": rate, "low": rate * 0.9, "high": rate * 1.1 },
-                "per_second": rate, "cpus": 1.5, "rounds": 3, "clean_rounds": 2, "admissions": counts,
+                "per_second": rate, "cpus": 1.5, "rounds": 3, "clean_rounds": 2, "rejected": 4, "admissions": counts,
                 "fairness": { "jain": 0.75, "gini": 0.2, "relative_deviation": 0.1, "median_deviation": null, "least_to_most": 0.5 },
                 "short_term": { "working_set": 2.0, "mean_time_to_reacquire": 3.0, "median_time_to_reacquire": 1.0, "longest_bypass": 42 },
             })

@@ -77,7 +77,7 @@ fn fairness(page: &mut String, study: &Value) {
     FIGURES.iter().for_each(|(.., title)| {
         let _ = write!(page, "<th>{title}</th>");
     });
-    page.push_str("<th>threads that fit</th><th>admissions</th><th>clean rounds</th></tr>\n");
+    page.push_str("<th>threads that fit</th><th>admissions</th><th>clean rounds</th><th>rejected</th></tr>\n");
     for row in names.iter().filter_map(|name| row_at(study, name, most)) {
         let Row(value) = row;
         let _ = write!(page, "<tr><td>{}</td>", escaped(row.name()));
@@ -87,11 +87,12 @@ fn fairness(page: &mut String, study: &Value) {
         }
         let _ = writeln!(
             page,
-            "<td>{}</td><td>{}</td><td>{} of {}</td></tr>",
+            "<td>{}</td><td>{}</td><td>{} of {}</td><td>{}</td></tr>",
             value["threads_that_fit"],
             admissions(value),
             value["clean_rounds"],
-            value["rounds"]
+            value["rounds"],
+            value["rejected"]
         );
     }
     page.push_str("</table>\n");
@@ -115,7 +116,16 @@ mod tests {
     #[test]
     fn a_page_has_curves_figures_admissions_and_the_machine() {
         let page = page(&crate::locks::tests::example());
-        for part in ["<polyline", "class=\"bars\"", "a &lt;lock&gt;", "0.75", "42", "a &amp; b", "not said", "2 of 3"] {
+        for part in [
+            "<polyline",
+            "class=\"bars\"",
+            "a &lt;lock&gt;",
+            "0.75",
+            "42",
+            "a &amp; b",
+            "not said",
+            "2 of 3</td><td>4<",
+        ] {
             assert!(page.contains(part), "{part} is missing");
         }
         assert_eq!(page.matches("<table").count(), page.matches("</table>").count());

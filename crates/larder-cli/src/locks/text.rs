@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::{axes, row_at, string};
+use super::{Row, axes, row_at, string};
 
 /// Every study as a table of rates, and fairness at the largest number of threads.
 pub fn tables(result: &Value) -> String {
@@ -68,7 +68,15 @@ fn table(text: &mut String, study: &Value) {
         }
         text.push('\n');
     }
-    text.push('\n');
+    let sum = |name: &str| Row::all(study).filter_map(|Row(row)| row[name].as_u64()).sum::<u64>();
+    let _ = writeln!(
+        text,
+        "{} of {} windows were clean; {} more were disturbed, and run again",
+        sum("clean_rounds"),
+        sum("rounds"),
+        sum("rejected")
+    );
+    let _ = writeln!(text, "{}\n", string(study, "says"));
 }
 
 /// A rate with three digits that matter.

@@ -22,6 +22,7 @@ impl Timeline {
     /// Reads the text of a file.
     pub fn read(text: &str) -> Self {
         let events: Vec<Value> = serde_json::from_str(text).expect("a trace is a JSON array");
+        events.iter().for_each(check_format);
         let slices = events.iter().filter(|event| event["ph"] == "X").map(Slice::new).collect();
         Timeline { slices, events }
     }
@@ -63,6 +64,36 @@ impl Timeline {
             assert_eq!(names.count(), 1, "{}", slice.text());
         }
     }
+}
+
+/// Members that an event may have, by the published description of Chrome's trace event format.
+const MEMBERS: [&str; 12] = ["name", "cat", "ph", "ts", "tts", "pid", "tid", "dur", "tdur", "args", "id", "s"];
+
+/// What that description asks of an event of each of the kinds that are written. A viewer drops events that are otherwise, without a word.
+fn check_format(event: &Value) {
+    let members = event.as_object().unwrap_or_else(|| panic!("not an object: {event}"));
+    for member in members.keys() {
+        assert!(MEMBERS.contains(&member.as_str()), "{member}: {event}");
+    }
+    let text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+    // Viewers read both numbers into 32 bits, and Perfetto takes the first process for its own idle one.
+    let number = |member: &str| members.get(member).and_then(Value::as_u64).is_some_and(|n| n <= i32::MAX as u64);
+    let time = |member: &str| members.get(member).and_then(Value::as_f64).is_some_and(|t| t.is_finite() && t >= 0.0);
+    let args = members.get("args").map(|args| args.as_object().unwrap_or_else(|| panic!("args: {event}")));
+    assert!(text(&event["name"]) && number("pid") && event["pid"] != 0, "{event}");
+    let is_right = match event["ph"].as_str() {
+        Some("X") => number("tid") && time("ts") && time("dur"),
+        Some("i") => number("tid") && time("ts") && matches!(event["s"].as_str(), Some("g" | "p" | "t")),
+        Some("C") => time("ts") && args.is_some_and(|args| !args.is_empty() && args.values().all(Value::is_number)),
+        Some("M") => match event["name"].as_str() {
+            Some("process_name") => text(&event["args"]["name"]),
+            Some("thread_name") => number("tid") && text(&event["args"]["name"]),
+            Some("thread_sort_index") => number("tid") && event["args"]["sort_index"].is_i64(),
+            _ => false,
+        },
+        _ => false,
+    };
+    assert!(is_right, "not as the format has it: {event}");
 }
 
 impl Slice {

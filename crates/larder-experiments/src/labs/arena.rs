@@ -48,6 +48,25 @@ pub struct Outcome {
     pub levels: Vec<LevelStatistics>,
 }
 
+/// How long a run lasts.
+#[derive(Clone, Copy)]
+pub struct Window {
+    /// So long.
+    pub time: Duration,
+    /// And until there were so many collections, but not longer than [`Window::MOST_TIMES`] the time.
+    pub collections: u64,
+}
+
+impl Window {
+    /// See `collections`: a machine that does not get there at all must not be waited for.
+    const MOST_TIMES: u32 = 60;
+
+    /// So long, whatever happens.
+    pub const fn of(time: Duration) -> Self {
+        Self { time, collections: 0 }
+    }
+}
+
 impl Arena {
     /// A region of so many bytes for so many threads.
     pub fn new(config: Config, bytes: usize, threads: usize) -> Result<Self, String> {
@@ -149,7 +168,7 @@ impl Arena {
 
     /// Runs `body` in every thread until `window` is over; `body` looks at [`over`](Self::over) between bursts, and may park:
     /// it is unparked in the end. It gets its number and all threads.
-    pub fn run(&self, window: Duration, body: impl Fn(usize, &[Thread]) + Sync) -> Outcome {
+    pub fn run(&self, window: Window, body: impl Fn(usize, &[Thread]) + Sync) -> Outcome {
         let all: OnceLock<Vec<Thread>> = OnceLock::new();
         let (elapsed, cpu) = thread::scope(|scope| {
             let (all, body) = (&all, &body);
@@ -167,7 +186,11 @@ impl Arena {
             let (begun, cpu) = (Instant::now(), processor_time());
             let threads = all.get_or_init(|| threads);
             threads.iter().for_each(Thread::unpark);
-            thread::sleep(window);
+            thread::sleep(window.time);
+            let most = window.time * Window::MOST_TIMES;
+            while self.collections.load(Ordering::Relaxed) < window.collections && begun.elapsed() < most {
+                thread::sleep(window.time / 20);
+            }
             self.over.store(true, Ordering::Release);
             let spent = (begun.elapsed(), processor_time() - cpu);
             threads.iter().for_each(Thread::unpark);
@@ -198,9 +221,9 @@ impl Outcome {
         self.objects as f64 / self.cpu.as_secs_f64().max(1e-9)
     }
 
-    /// Collections for each GiB that buffers and objects obtained.
-    pub fn collections_per_gib(&self, bytes_per_object: f64) -> f64 {
-        self.collections as f64 * (1u64 << 30) as f64 / (self.objects as f64 * bytes_per_object).max(1.0)
+    /// So many for each GiB of objects.
+    pub fn per_gib(&self, count: u64, bytes_per_object: f64) -> f64 {
+        count as f64 * (1u64 << 30) as f64 / (self.objects as f64 * bytes_per_object).max(1.0)
     }
 
     /// All that the buffers counted, by name.

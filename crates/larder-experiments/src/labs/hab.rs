@@ -2,7 +2,6 @@
 //! (tables I and II).
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use larder_lab::{Config, Lowest, Selection};
 use larder_percpu::Level;
@@ -10,7 +9,7 @@ use larder_policy::labs::Sizes;
 use larder_units::Bytes;
 use serde_json::{Value, json};
 
-use crate::arena::{Arena, Outcome};
+use crate::arena::{Arena, Outcome, Window};
 use crate::{Contender, Options, median, rounds};
 
 const KIB: usize = 1 << 10;
@@ -54,7 +53,7 @@ impl Tlab {
     }
 }
 
-fn compile(arena: &Arena, window: Duration) -> Outcome {
+fn compile(arena: &Arena, window: Window) -> Outcome {
     arena.run(window, |me, _| {
         let mut state = me as u64 + 1;
         let mut size = || {
@@ -104,7 +103,7 @@ fn row(name: &str, outcomes: &[Outcome]) -> Value {
         "foreign_percent": part(|level| level.migrated + level.fallen_over),
         "migrated_percent": part(|level| level.migrated),
         "fallen_over_percent": part(|level| level.fallen_over),
-        "collections_per_gib": median(outcomes, |o| o.collections_per_gib(MEAN_SIZE)),
+        "collections_per_gib": median(outcomes, |o| o.per_gib(o.collections, MEAN_SIZE)),
         "counters": last.counters(),
     })
 }

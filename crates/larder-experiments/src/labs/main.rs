@@ -20,7 +20,7 @@ use clap::{Parser, ValueEnum};
 use larder_lab::Config;
 use serde_json::{Value, json};
 
-use arena::{Arena, Outcome};
+use arena::{Arena, Outcome, Window};
 
 #[derive(Parser)]
 #[command(name = "larder-labs", version, about = "Measures allocation buffers on a bump region; prints JSON")]
@@ -55,8 +55,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Options {
-    fn window(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds)
+    fn window(&self) -> Window {
+        Window::of(Duration::from_secs_f64(self.seconds))
     }
 
     /// What is taken of a list of sizes: with `--quick`, its first and its last.
@@ -78,7 +78,7 @@ fn rounds(
     contenders: &[Contender],
     bytes: usize,
     threads: usize,
-    run: impl Fn(&Arena, Duration) -> Outcome,
+    run: impl Fn(&Arena, Window) -> Outcome,
 ) -> Result<Vec<Vec<Outcome>>, String> {
     let mut outcomes: Vec<Vec<Outcome>> = contenders.iter().map(|_| Vec::new()).collect();
     for _ in 0..options.rounds {

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::thread;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -41,55 +40,14 @@ pub fn describe(options: &Options) -> Value {
         "monitor_instructions": json!({ "umwait": has("waitpkg"), "mwaitx": has("mwaitx"), "rtm": has("rtm") }),
         "options": json!({
             "threads": options.threads, "seconds": options.seconds, "rounds": options.rounds,
-            "critical_steps": options.critical,
+            "repeats": options.repeats(), "critical_steps": options.critical,
         }),
     })
 }
 
-/// The process's processor time.
-pub fn cpu_time() -> Duration {
-    // SAFETY: all zeroes is a valid `rusage`, and the call fills it.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-        usage
-    };
-    let of = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
-    of(usage.ru_utime) + of(usage.ru_stime)
-}
-
-/// What the whole machine did until a moment, in clock ticks.
-pub struct Load {
-    busy: u64,
-    stolen: u64,
-    all: u64,
-}
-
-impl Load {
-    pub fn now() -> Self {
-        let text = read("/proc/stat").unwrap_or_default();
-        let ticks: Vec<u64> = text
-            .lines()
-            .next()
-            .unwrap_or("")
-            .split_ascii_whitespace()
-            .skip(1)
-            .take(8)
-            .map(|word| word.parse().unwrap_or(0))
-            .collect();
-        let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
-        // user nice system idle iowait irq softirq steal
-        let (idle, stolen) = (at(3) + at(4), at(7));
-        let all: u64 = ticks.iter().sum();
-        Self { busy: all - idle - stolen, stolen, all }
-    }
-
-    /// Whether, since then, others than this process, which took `own`, had at most this share of the machine.
-    pub fn others_took_at_most(&self, share: f64, own: Duration) -> bool {
-        let now = Self::now();
-        // SAFETY: always allowed.
-        let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64;
-        let others = (now.busy - self.busy) as f64 - own.as_secs_f64() * per_second + (now.stolen - self.stolen) as f64;
-        others <= share * ((now.all - self.all) as f64).max(1.0)
-    }
+/// Whether the processor shows this flag in /proc/cpuinfo.
+pub fn has(flag: &str) -> bool {
+    let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    flags.split([' ', '\t']).any(|word| word == flag)
 }

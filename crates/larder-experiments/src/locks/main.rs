@@ -9,9 +9,12 @@
 //! larder-locks mutex --threads 1,2,4 --seconds 0.2 --rounds 3
 //! ```
 
+mod clock;
 mod contenders;
 mod fetch_add;
 mod lifo;
+mod lines;
+mod load;
 mod machine;
 mod mutexes;
 mod perils;
@@ -41,6 +44,9 @@ struct Options {
     /// Rounds, interleaved
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
+    /// How many disturbed windows are run again, for each contender at each point [default: as many as rounds]
+    #[arg(long)]
+    repeats: Option<u16>,
     /// Steps of the critical section
     #[arg(long, default_value_t = 4)]
     critical: u64,
@@ -68,6 +74,8 @@ enum What {
     FetchAdd,
     /// How much waiting threads disturb those that work
     Polite,
+    /// Clocks that never go back, by their granularity
+    Clock,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -80,6 +88,10 @@ fn seconds(text: &str) -> Result<f64, String> {
 impl Options {
     fn window(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
+    }
+
+    fn repeats(&self) -> usize {
+        usize::from(self.repeats.unwrap_or(self.rounds))
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -101,6 +113,7 @@ fn main() -> ExitCode {
         What::Perils => perils::studies(&options),
         What::FetchAdd => fetch_add::studies(&options),
         What::Polite => polite::studies(&options),
+        What::Clock => clock::studies(&options),
     };
     if studies.iter().all(study::Study::is_empty) {
         eprintln!("larder-locks: no contender is named like {}: leave --only out", options.only.join(" or "));

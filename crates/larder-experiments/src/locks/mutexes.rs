@@ -4,10 +4,10 @@ use std::cell::UnsafeCell;
 use std::time::Duration;
 
 use larder_sync::clh::ClhLock;
-use larder_sync::fair::{FairMutex, RawMcsLock};
+use larder_sync::fair::{FairMutex, RawFifoLock, RawMcsLock};
 use larder_sync::lock::Lock;
 use larder_sync::mutex::Mutex;
-use larder_sync::reciprocating::ReciprocatingMutex;
+use larder_sync::reciprocating::{RawReciprocating, ReciprocatingMutex};
 use larder_sync::restrict::ConcurrencyRestricted;
 
 use crate::Options;
@@ -83,6 +83,7 @@ pub fn studies(options: &Options) -> Vec<Study> {
             contender::<Mutex<()>>("Mutex", load),
             contender::<FairMutex<()>>("FairMutex", load),
             contender::<ReciprocatingMutex<()>>("ReciprocatingMutex", load),
+            contender::<Locked<RawFifoLock>>("FIFO with eviction", load),
             contender::<Locked<RawMcsLock>>("MCS", load),
             contender::<Locked<ConcurrencyRestricted<RawMcsLock>>>("restricted MCS", load),
             contender::<ClhLock>("CLH", load),
@@ -111,6 +112,7 @@ pub fn lifo_studies(options: &Options) -> Vec<Study> {
             contender::<E7>("E7", load),
             contender::<E8>("E8", load),
             contender::<E9>("E9", load),
+            contender::<Locked<RawReciprocating>>("Reciprocating", load),
             contender::<ReciprocatingMutex<()>>("ReciprocatingMutex", load),
         ];
         Study::new(

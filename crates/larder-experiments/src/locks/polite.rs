@@ -7,6 +7,7 @@ use std::hint::black_box;
 use std::mem;
 
 use crate::Options;
+use crate::machine;
 use crate::study::{Contender, Study};
 use crate::window::{self, Outcome, step};
 
@@ -60,7 +61,8 @@ fn measured(workers: usize, options: &Options, wait: fn(&mut u64)) -> Outcome {
 /// A way to wait: its name, and one turn of it.
 type Way = (&'static str, fn(&mut u64));
 
-/// The ways to wait, each for some microseconds at most. (umwait and mwaitx would be two more, where a processor has them.)
+/// The ways to wait, each for some microseconds at most. Waiting for a line by umwait or mwaitx is not among them: no
+/// processor that could try them was at hand; the study says which of them this one shows.
 const WAYS: &[Way] = &[
     ("asleep in poll", |_| {
         // SAFETY: no descriptors.
@@ -91,7 +93,7 @@ pub fn studies(options: &Options) -> Vec<Study> {
         })
         .collect();
     let workers: Vec<usize> = (1..=processors().len()).collect();
-    vec![Study::over(
+    let mut study = Study::over(
         "polite waiting: one thread on each processor, some work and the others wait".to_owned(),
         "How far the workers come together in a second, by what the others do while they wait. Equal rates mean that \
          waiting takes nothing from a neighbour.",
@@ -100,5 +102,16 @@ pub fn studies(options: &Options) -> Vec<Study> {
         "thousand steps",
         options,
         &contenders,
-    )]
+    );
+    let shown: Vec<&str> = [("umwait", "waitpkg"), ("mwaitx", "mwaitx")]
+        .iter()
+        .filter(|(_, flag)| machine::has(flag))
+        .map(|&(name, _)| name)
+        .collect();
+    let note = match shown[..] {
+        [] => "umwait and mwaitx have no rows: this processor, or its hypervisor, hides both.".to_owned(),
+        _ => format!("{} has no row, although this processor shows it.", shown.join(" and ")),
+    };
+    study.says = format!("{} {note}", study.says).into();
+    vec![study]
 }

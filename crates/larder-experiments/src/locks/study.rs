@@ -1,9 +1,12 @@
 //! A study: contenders at several numbers of threads, in interleaved rounds, and what is reported of them.
 
+use std::borrow::Cow;
+
 use larder_sync::fairness::{LongTerm, ShortTerm, threads_before_saturation};
 use serde_json::{Value, json};
 
 use crate::Options;
+use crate::load::undisturbed;
 use crate::window::Outcome;
 
 /// Admissions that a log keeps.
@@ -23,6 +26,8 @@ struct Row {
     name: &'static str,
     x: usize,
     rounds: Vec<Outcome>,
+    /// Windows that were disturbed and run again.
+    rejected: usize,
     log: Option<Vec<u32>>,
 }
 
@@ -30,7 +35,7 @@ struct Row {
 pub struct Study {
     pub name: String,
     /// What it shows, in one sentence or two.
-    pub says: &'static str,
+    pub says: Cow<'static, str>,
     /// What is counted up along the x axis.
     pub x: &'static str,
     /// What an operation is.
@@ -65,19 +70,22 @@ impl Study {
         let mut rows = Vec::new();
         for &point in points {
             let mut rounds: Vec<Vec<Outcome>> = wanted.iter().map(|_| Vec::new()).collect();
+            let mut repeats = vec![options.repeats(); wanted.len()];
             for round in 0..usize::from(options.rounds) {
                 // Every other round backwards, so that nobody always runs behind the same neighbour.
                 for position in 0..wanted.len() {
                     let index = if round % 2 == 0 { position } else { wanted.len() - 1 - position };
-                    rounds[index].push((wanted[index].run)(point));
+                    let is_clean = |outcome: &Outcome| outcome.clean;
+                    let outcome = undisturbed(&mut repeats[index], is_clean, || (wanted[index].run)(point));
+                    rounds[index].push(outcome);
                 }
             }
-            for (contender, rounds) in wanted.iter().zip(rounds) {
+            for ((contender, rounds), left) in wanted.iter().zip(rounds).zip(repeats) {
                 let log = contender.log.as_ref().map(|log| log(point));
-                rows.push(Row { name: contender.name, x: point, rounds, log });
+                rows.push(Row { name: contender.name, x: point, rounds, rejected: options.repeats() - left, log });
             }
         }
-        Self { name, says, x, operation, rows }
+        Self { name, says: Cow::Borrowed(says), x, operation, rows }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -136,7 +144,7 @@ impl Row {
         json!({
             "name": self.name, "x": self.x,
             "per_cpu_second": { "median": median, "low": low, "high": high },
-            "per_second": wall, "cpus": cpus, "rounds": self.rounds.len(), "clean_rounds": clean,
+            "per_second": wall, "cpus": cpus, "rounds": self.rounds.len(), "clean_rounds": clean, "rejected": self.rejected,
             "fairness": long, "short_term": short,
             "threads_that_fit": threads_before_saturation(&admissions), "admissions": admissions,
         })
@@ -156,10 +164,12 @@ mod tests {
     #[test]
     fn clean_rounds_count_where_there_are_any() {
         let rounds = vec![outcome(&[1, 1], false), outcome(&[4, 4], true), outcome(&[900, 1], false)];
-        let row = Row { name: "lock", x: 2, rounds, log: Some((0..2000).map(|admission| admission % 2).collect()) };
+        let log = Some((0..2000).map(|admission| admission % 2).collect());
+        let row = Row { name: "lock", x: 2, rounds, rejected: 5, log };
         let json = row.to_json();
         assert_eq!(json["per_cpu_second"]["median"], 8.0);
         assert_eq!((json["rounds"].as_u64(), json["clean_rounds"].as_u64()), (Some(3), Some(1)));
+        assert_eq!(json["rejected"], 5);
         assert_eq!(json["fairness"]["jain"], 1.0);
         assert_eq!(json["short_term"]["working_set"], 2.0);
         assert_eq!(json["admissions"], json!([4, 4]));
@@ -167,7 +177,7 @@ mod tests {
 
     #[test]
     fn without_a_clean_round_all_count() {
-        let row = Row { name: "lock", x: 2, rounds: vec![outcome(&[2, 4], false)], log: None };
+        let row = Row { name: "lock", x: 2, rounds: vec![outcome(&[2, 4], false)], rejected: 0, log: None };
         let json = row.to_json();
         assert_eq!(json["per_cpu_second"]["median"], 6.0);
         assert!(json["short_term"].is_null());

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::machine;
+use crate::load::{Load, cpu_time};
 
 /// What one window gave.
 pub struct Outcome {
@@ -73,14 +73,14 @@ pub fn run<F: FnMut(&mut u64)>(threads: usize, window: Duration, prepare: &(dyn 
         while ready.load(Ordering::Relaxed) < threads {
             thread::yield_now();
         }
-        let (cpu, load) = (machine::cpu_time(), machine::Load::now());
+        let (cpu, load) = (cpu_time(), Load::now());
         let start = Instant::now();
         // ORDER window.phase: Release, with the load above.
         phase.store(RUNNING, Ordering::Release);
         thread::sleep(window);
         let counts = slots.iter().map(|slot| slot.0.load(Ordering::Relaxed)).collect();
-        let (wall, cpu) = (start.elapsed(), machine::cpu_time() - cpu);
-        let clean = load.others_took_at_most(0.02, cpu);
+        let (wall, cpu) = (start.elapsed(), cpu_time() - cpu);
+        let clean = load.is_clean_since(cpu);
         phase.store(OVER, Ordering::Relaxed);
         Outcome { counts, wall, cpu, clean }
     })

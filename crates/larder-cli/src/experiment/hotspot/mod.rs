@@ -6,7 +6,7 @@
 //! memory. [`runs`] runs, [`log`] reads what HotSpot says of its collections.
 
 mod log;
-mod runs;
+pub mod runs;
 
 use std::collections::HashMap;
 use std::time::Instant;

@@ -71,6 +71,12 @@ pub struct Load {
     pub warm: usize,
 }
 
+impl Load {
+    fn shown(&self) -> String {
+        format!("{} {} with {} threads", self.program, self.sizes.join(" "), self.threads)
+    }
+}
+
 /// What one run said.
 #[derive(Clone, Debug)]
 pub struct Measured {
@@ -118,15 +124,7 @@ impl Machines {
     pub fn new() -> Result<Self, Failure> {
         let java = find("java")?;
         let javac = find("javac")?;
-        let native = library::find()?.folder.parent().unwrap_or(Path::new("/")).join("apps/vm");
-        if !native.is_dir() {
-            return Err(Failure::tool(format!(
-                "{} does not exist: the experiment needs the programs that `cargo xtask stage DIR` compiles (it needs a C compiler); run \
-                 DIR/bin/larder, or set {} to DIR/lib",
-                native.display(),
-                library::FOLDER_VARIABLE
-            )));
-        }
+        let native = native()?;
         let folder = Folder::create()?;
         compile(&javac, &folder.path)?;
         let version = version(&java)?;
@@ -152,10 +150,12 @@ impl Machines {
         command
             .args(["--young-kib", &(load.young_mib << 10).to_string()])
             .args(["--old", &load.old_mib.to_string()])
+            // As fixed as HotSpot's, and warmed up as Java is.
+            .args(["--least-old", &load.old_mib.to_string(), "--warm"])
             .args(["--tenure", &TENURE.to_string()])
             .args(["--threads", &load.threads.to_string()])
             .args(&load.sizes);
-        let printed = printed(&mut command, load)?;
+        let printed = printed(&mut command, &load.shown())?;
         let of = |key: &str| printed.get(key).and_then(|value| value.parse::<f64>().ok()).unwrap_or(f64::NAN);
         // A full collection begins as a young one, and counts as both.
         let full = of("full") as usize;
@@ -185,7 +185,7 @@ impl Machines {
             .arg(load.program[..1].to_uppercase() + &load.program[1..])
             .args(["--warm", &load.warm.to_string(), "--threads", &load.threads.to_string()])
             .args(&load.sizes);
-        let printed = printed(&mut command, load)?;
+        let printed = printed(&mut command, &load.shown())?;
         let at = |key: &str| {
             printed
                 .get(key)
@@ -214,6 +214,20 @@ pub fn java_options(load: &Load, contender: Contender) -> Vec<String> {
     options.push(format!("-XX:InitialTenuringThreshold={}", TENURE - 1));
     options.push(format!("-XX:MaxTenuringThreshold={}", TENURE - 1));
     options
+}
+
+/// The folder of the programs in C.
+pub fn native() -> Result<PathBuf, Failure> {
+    let native = library::find()?.folder.parent().unwrap_or(Path::new("/")).join("apps/vm");
+    if !native.is_dir() {
+        return Err(Failure::tool(format!(
+            "{} does not exist: the experiment needs the programs that `cargo xtask stage DIR` compiles (it needs a C compiler); run \
+             DIR/bin/larder, or set {} to DIR/lib",
+            native.display(),
+            library::FOLDER_VARIABLE
+        )));
+    }
+    Ok(native)
 }
 
 /// A program of the JDK, of `JAVA_HOME` or in PATH.
@@ -261,12 +275,12 @@ fn version(java: &Path) -> Result<String, Failure> {
 }
 
 /// Runs a program that prints one line of `key=value`.
-fn printed(command: &mut Command, load: &Load) -> Result<HashMap<String, String>, Failure> {
+pub fn printed(command: &mut Command, what: &str) -> Result<HashMap<String, String>, Failure> {
     let path = command.get_program().to_owned();
     let shown = Path::new(&path).display();
     let output = command.output().map_err(|error| Failure::tool(format!("{shown}: {error}")))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let what = || format!("{} {} with {} threads on {shown}", load.program, load.sizes.join(" "), load.threads);
+    let what = || format!("{what} on {shown}");
     if !output.status.success() {
         return Err(Failure::tool(format!(
             "{} failed ({}): {}{}",

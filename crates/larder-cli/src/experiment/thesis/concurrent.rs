@@ -176,7 +176,7 @@ fn programs(bench: &Bench, size: Size, report: &mut Report) -> Result<(), Failur
     let sizes = |program: &str| match program {
         "cky" => size.of(vec!["20", "36", "60"], vec!["60", "36", "80"], vec!["200", "36", "100"]),
         "cube" => size.of(vec!["3", "20", "2"], vec!["3", "20", "5"], vec!["3", "20", "10"]),
-        _ => size.of(vec!["8000", "8"], vec!["15000", "24"], vec!["100000", "30"]),
+        _ => size.of(vec!["8000", "16"], vec!["15000", "24"], vec!["100000", "30"]),
     };
     let (everywhere, sometimes) =
         (offered(report, of_thesis().into_iter().chain([uffd()]).collect()), offered(report, ways()));

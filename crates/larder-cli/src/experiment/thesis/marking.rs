@@ -9,7 +9,7 @@ use super::{chart, find, head, lines, machine, numbers as thesis, row, strings, 
 use crate::exit::Failure;
 
 /// The thesis's versions of the collector (table 3.2), and those that only Larder has.
-const VERSIONS: [(&str, &str); 9] = [
+const VERSIONS: [(&str, &str); 10] = [
     ("Opt", ""),
     ("Simple", "balance,"),
     ("No-Opt", "slo,nsb,bmb,"),
@@ -19,6 +19,7 @@ const VERSIONS: [(&str, &str); 9] = [
     ("No-prefetch", "prefetch,"),
     ("No-deque", "deque,"),
     ("No-lazy-sweep", "lazy-sweep,"),
+    ("No-clusters", "clusters,"),
 ];
 
 /// Most markers that a cycle can have.
