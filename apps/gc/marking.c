@@ -7,6 +7,8 @@
  *   tree       a binary tree of 32-byte nodes under one root (a request of 24 bytes takes 32 on every library), made in the order in
  *              which it is marked
  *   scattered  the same, its nodes in no order
+ *   near       the same, its nodes in no order among 4096 that were made one after the other
+ *   sizes      a tree made in order, of nodes of 24 to 120 bytes
  *   list       one linked list of such nodes
  *   arrays     one linked list of arrays of 511 addresses, each of a pointer-free object of 16 bytes
  *   array      one array of addresses, each of an object of 16 bytes of its own
@@ -24,7 +26,7 @@ typedef struct Node {
     uint64_t number;
 } Node;
 
-enum { ADDRESSES = 511, BODY_BYTES = 111, CELL = 32 };
+enum { ADDRESSES = 511, BODY_BYTES = 111, CELL = 32, MEAN_CELL = 80, NEIGHBOURS = 4096 };
 
 typedef struct Block {
     struct Block *next;
@@ -68,14 +70,15 @@ static void *made(size_t bytes, int pointer_free) {
     return at;
 }
 
-static Node *tree(long nodes, uint64_t number) {
+/* Each node is up to `more` bytes longer than it must be. */
+static Node *tree(long nodes, uint64_t number, int more) {
     if (nodes <= 0)
         return 0;
-    Node *node = made(sizeof *node, 0);
+    Node *node = made(sizeof *node + number * 2654435761u % (more + 1), 0);
     node->number = number;
     long rest = nodes - 1;
-    node->left = tree(rest / 2, 2 * number);
-    node->right = tree(rest - rest / 2, 2 * number + 1);
+    node->left = tree(rest / 2, 2 * number, more);
+    node->right = tree(rest - rest / 2, 2 * number + 1, more);
     return node;
 }
 
@@ -101,7 +104,8 @@ static Node *scattered(Node **nodes, long from, long to, uint64_t number) {
     return node;
 }
 
-static void build_scattered(long n) {
+/* A tree whose nodes are in no order among so many that were made one after the other. */
+static void build_scattered(long n, long among) {
     Node **nodes = GC_MALLOC_UNCOLLECTABLE(n * sizeof *nodes);
     if (!nodes)
         made((size_t)-1 >> 1, 0);
@@ -109,7 +113,7 @@ static void build_scattered(long n) {
         nodes[i] = made(sizeof **nodes, 0);
     uint64_t state = 2001;
     for (long i = n; i > 1; i--) {
-        long other = random_next(&state) % i;
+        long first = (i - 1) / among * among, other = first + random_next(&state) % (i - first);
         Node *node = nodes[i - 1];
         nodes[i - 1] = nodes[other];
         nodes[other] = node;
@@ -121,9 +125,11 @@ static void build_scattered(long n) {
 static void build(const char *shape, long mib) {
     long bytes = mib << 20;
     if (!strcmp(shape, "tree")) {
-        root = tree(bytes / CELL, 1);
-    } else if (!strcmp(shape, "scattered")) {
-        build_scattered(bytes / CELL);
+        root = tree(bytes / CELL, 1, 0);
+    } else if (!strcmp(shape, "sizes")) {
+        root = tree(bytes / MEAN_CELL, 1, 96);
+    } else if (!strcmp(shape, "scattered") || !strcmp(shape, "near")) {
+        build_scattered(bytes / CELL, shape[0] == 'n' ? NEIGHBOURS : bytes);
     } else if (!strcmp(shape, "list")) {
         for (long i = bytes / CELL; i-- > 0;) {
             Node *node = made(sizeof *node, 0);
@@ -147,7 +153,7 @@ static void build(const char *shape, long mib) {
         for (long i = 0; i < n; i++)
             array[i] = made(bodies ? BODY_BYTES : 8, 0);
     } else {
-        fprintf(stderr, "marking: the shape is '%s', must be tree, scattered, list, arrays, array or particles\n", shape);
+        fprintf(stderr, "marking: the shape is '%s', must be tree, scattered, near, sizes, list, arrays, array or particles\n", shape);
         exit(2);
     }
 }
@@ -193,7 +199,7 @@ int main(int argc, char **argv) {
             busiest = after[i] - before[i];
     qsort(times, collections, sizeof *times, compare_doubles);
     qsort(cpu, collections, sizeof *cpu, compare_doubles);
-    if ((!strcmp(shape, "tree") || !strcmp(shape, "scattered")) && count(root, 1) != objects) {
+    if ((!strcmp(shape, "tree") || !strcmp(shape, "scattered") || !strcmp(shape, "near") || !strcmp(shape, "sizes")) && count(root, 1) != objects) {
         fprintf(stderr, "marking: the tree has not its %ld nodes any more\n", objects);
         return 1;
     }

@@ -146,6 +146,8 @@ pub struct Session {
     lib: PathBuf,
     output: PathBuf,
     limit: Duration,
+    /// Cycles mark beside the program.
+    pub beside: bool,
 }
 
 impl Session {
@@ -162,7 +164,7 @@ impl Session {
             }
         }
         clients.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Self { clients, lib, output: workspace.scratch("clients")?, limit: Duration::from_secs(300) })
+        Ok(Self { clients, lib, output: workspace.scratch("clients")?, limit: Duration::from_secs(300), beside: false })
     }
 
     fn keep_only(&mut self, names: &[String]) -> Result<()> {
@@ -180,6 +182,9 @@ impl Session {
         let outcome = self.run(client, threads, stress).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
         let seconds = start.elapsed().as_secs_f64();
         let mut what = format!("{}, threads: {threads}", client.name);
+        if self.beside {
+            what += ", concurrent";
+        }
         if let Some(every) = stress {
             what += &format!(", refills between forced collections: {every}");
         }
@@ -219,6 +224,10 @@ impl Session {
         let mut command = Command::new(client.folder.join("run"));
         command.arg(threads.to_string()).stdin(Stdio::null()).stdout(create(&out)?).stderr(create(&err)?);
         self.use_library(&mut command);
+        if self.beside {
+            // A small heap would be marked in one stop.
+            command.env("LARDER_CONCURRENT", "1").env("LARDER_PAUSE", "10us");
+        }
         if let Some(every) = stress {
             command.env("LARDER_COLLECT_EVERY", every.to_string());
         }

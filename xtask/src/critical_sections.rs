@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use crate::clients::{find, last_words, wait_limited};
 use crate::tally::{Tally, count};
@@ -16,6 +16,8 @@ use crate::workspace::Workspace;
 const LIMIT: Duration = Duration::from_secs(120);
 /// Turns restartable sequences on or off in glibc 2.35 and later.
 const TUNABLES: [(&str, &str); 2] = [("glibc.pthread.rseq=1", "with rseq"), ("glibc.pthread.rseq=0", "without rseq")];
+/// How the programs are compiled, and what is defined for that.
+const FORMS: [(&str, &[&str]); 2] = [("inlined", &[]), ("called", &["-DCS_NO_INLINE"])];
 /// A C library that registers no area for sequences; Rust links it statically.
 const MUSL: &str = "x86_64-unknown-linux-musl";
 const HANDLER_TEST: &str = "a_handler_with_a_transaction_of_its_own_fails_the_outer_one";
@@ -84,9 +86,51 @@ fn elsewhere(workspace: &Workspace) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Compiles every program against the staged library and runs it with rseq and without.
+/// Compiles every program against the staged library and runs it with rseq and without: once with the header's inlined forms, and
+/// once with the library's functions.
 pub fn programs(workspace: &Workspace, staged: &Path) -> Result<Tally> {
     let output = workspace.scratch("critical-sections")?;
+    let sources = sources(workspace)?;
+    let Some(compiler) = compiler() else {
+        println!("SKIPPED {} C programs: there is no C compiler (apt-get install gcc libc6-dev)", sources.len());
+        return Ok(Tally { skipped: TUNABLES.len() * FORMS.len() * sources.len(), ..Tally::default() });
+    };
+    let (headers, library) = (staged.join("include"), staged.join("lib/liblarder_cs.so"));
+    let mut tally = Tally::default();
+    for source in &sources {
+        for (form, defined) in FORMS {
+            tally += match compile(compiler, source, &headers, &library, defined, &output.join(form))? {
+                Ok(binary) => run_with_and_without(&binary, form, staged)?,
+                Err(why) => {
+                    println!("FAILED  {} does not compile: {why}", source.display());
+                    Tally { failed: 1, ..Tally::default() }
+                }
+            };
+        }
+    }
+    Ok(tally)
+}
+
+/// The C programs that have inlined forms, for those who look at their instructions; none where there is no compiler.
+pub fn compiled(workspace: &Workspace, library: &Path) -> Result<Vec<PathBuf>> {
+    let Some(compiler) = compiler() else { return Ok(vec![]) };
+    let output = workspace.scratch("critical-sections")?.join("check");
+    let headers = workspace.root().join("include");
+    let mut sources = sources(workspace)?;
+    // The paper's interface has none.
+    sources.retain(|source| fs::read_to_string(source).is_ok_and(|text| text.contains("csx")));
+    let compiled = sources.into_iter().map(|source| {
+        let made = compile(compiler, &source, &headers, library, FORMS[0].1, &output)?;
+        made.map_err(|why| anyhow!("{} does not compile: {why}", source.display()))
+    });
+    compiled.collect()
+}
+
+fn compiler() -> Option<&'static str> {
+    ["cc", "gcc", "clang"].into_iter().find(|name| find(name).is_some())
+}
+
+fn sources(workspace: &Workspace) -> Result<Vec<PathBuf>> {
     let mut sources = Vec::new();
     for folder in FOLDERS {
         let folder = workspace.root().join(folder);
@@ -98,52 +142,56 @@ pub fn programs(workspace: &Workspace, staged: &Path) -> Result<Tally> {
         }
     }
     sources.sort();
-    let Some(compiler) = ["cc", "gcc", "clang"].into_iter().find(|name| find(name).is_some()) else {
-        println!("SKIPPED {} C programs: there is no C compiler (apt-get install gcc libc6-dev)", sources.len());
-        return Ok(Tally { skipped: 2 * sources.len(), ..Tally::default() });
-    };
-    let mut tally = Tally::default();
-    for source in sources {
-        tally += compile_and_run(compiler, &source, staged, &output)?;
-    }
-    Ok(tally)
+    Ok(sources)
 }
 
-fn compile_and_run(compiler: &str, source: &PathBuf, staged: &Path, output: &Path) -> Result<Tally> {
-    let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let (binary, errors) = (output.join(&name), output.join(format!("{name}.err")));
-    let file = || File::create(&errors).with_context(|| format!("cannot create {}", errors.display()));
+/// The binary, or the compiler's last words.
+fn compile(
+    compiler: &str,
+    source: &Path,
+    headers: &Path,
+    library: &Path,
+    defined: &[&str],
+    output: &Path,
+) -> Result<Result<PathBuf, String>> {
+    fs::create_dir_all(output).with_context(|| format!("cannot create {}", output.display()))?;
+    let binary = output.join(source.file_stem().unwrap_or_default());
+    let errors = binary.with_extension("err");
     let status = Command::new(compiler)
-        .args(["-Wall", "-Wextra", "-Werror", "-O1", "-pthread"])
+        .args(["-Wall", "-Wextra", "-Werror", "-O2", "-pthread"])
+        .args(defined)
         .arg("-I")
-        .arg(staged.join("include"))
+        .arg(headers)
         .arg(source)
         .arg("-o")
         .arg(&binary)
-        .arg(staged.join("lib/liblarder_cs.so"))
-        .stderr(file()?)
+        .arg(library)
+        .stderr(File::create(&errors).with_context(|| format!("cannot create {}", errors.display()))?)
         .status()
         .with_context(|| format!("cannot start {compiler}"))?;
-    if !status.success() {
-        println!("FAILED  {name}.c does not compile: {}", last_words(&errors));
-        return Ok(Tally { failed: 1, ..Tally::default() });
-    }
+    Ok(if status.success() { Ok(binary) } else { Err(last_words(&errors)) })
+}
+
+fn run_with_and_without(binary: &Path, form: &str, staged: &Path) -> Result<Tally> {
+    let name = binary.file_name().unwrap_or_default().to_string_lossy();
+    let errors = binary.with_extension("err");
+    let file = || File::create(&errors).with_context(|| format!("cannot create {}", errors.display()));
     let mut tally = Tally::default();
     for (tunable, how) in TUNABLES {
-        let mut command = Command::new(&binary);
+        let mut command = Command::new(binary);
         command.env("LD_LIBRARY_PATH", staged.join("lib")).env("GLIBC_TUNABLES", tunable);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file()?);
         match wait_limited(&mut command, LIMIT)? {
             Some(status) if status.success() => {
-                println!("ok      {name}, {how}");
+                println!("ok      {name}, {form}, {how}");
                 tally.passed += 1;
             }
             Some(status) => {
-                println!("FAILED  {name}, {how}: {status}; {}", last_words(&errors));
+                println!("FAILED  {name}, {form}, {how}: {status}; {}", last_words(&errors));
                 tally.failed += 1;
             }
             None => {
-                println!("FAILED  {name}, {how}: stopped after {} s", LIMIT.as_secs());
+                println!("FAILED  {name}, {form}, {how}: stopped after {} s", LIMIT.as_secs());
                 tally.failed += 1;
             }
         }

@@ -1,6 +1,6 @@
 //! `cargo xtask programs`: the C and C++ programs of `crates/larder-gc/tests/c`, compiled once against libgc's own headers
-//! and run on a staged Larder, with restartable sequences and without, and on the stock library. They must also compile
-//! against the staged headers.
+//! and run on a staged Larder, with restartable sequences and without, with cycles beside the program that watch its writes by
+//! userfaultfd and by mprotect, and on the stock library. They must also compile against the staged headers.
 //!
 //! Each program is a test: it exits with 0 when everything is right. Its first line may say what it wants of us,
 //! `// xtask: FACT, FACT`:
@@ -10,6 +10,7 @@
 //! | `larder-only` | it shows what Larder does and libgc does not: it is not run on the stock library |
 //! | `larder-headers` | it is compiled against the staged headers alone, since libgc has no such names; implies `larder-only` |
 //! | `archive` | it is also linked to the static archive, against the staged headers, and run |
+//! | `calls write to the heap` | it has system calls write to objects, which fail where mprotect watches them and nothing is preloaded: it is not run so |
 //! | `under larder run` | it is started by the tool, which preloads; implies `larder-only` |
 
 use std::env;
@@ -75,6 +76,7 @@ struct Wants {
     larder_only: bool,
     larder_headers: bool,
     archive: bool,
+    calls_write: bool,
     under_the_tool: bool,
 }
 
@@ -89,7 +91,17 @@ impl Program {
 
     /// How often it is run.
     fn runs(&self) -> usize {
-        2 + usize::from(self.runs_on_stock()) + usize::from(self.wants.archive)
+        self.ways().count()
+    }
+
+    /// The ways in which it is run.
+    fn ways(&self) -> impl Iterator<Item = On> {
+        On::ALL.into_iter().filter(|on| match on {
+            On::Larder | On::WithoutRseq | On::Uffd => true,
+            On::Mprotect => !self.wants.calls_write,
+            On::Archive => self.wants.archive,
+            On::Stock => self.runs_on_stock(),
+        })
     }
 }
 
@@ -120,6 +132,7 @@ fn wants(text: &str) -> Result<Wants> {
             "larder-only" => wants.larder_only = true,
             "larder-headers" => wants.larder_headers = true,
             "archive" => wants.archive = true,
+            "calls write to the heap" => wants.calls_write = true,
             "under larder run" => wants.under_the_tool = true,
             _ => bail!("`{fact}` is none of the facts that xtask/src/programs.rs has"),
         }
@@ -189,16 +202,22 @@ struct Bench<'a> {
 enum On {
     Larder,
     WithoutRseq,
+    Uffd,
+    Mprotect,
     Archive,
     Stock,
 }
 
 impl On {
+    const ALL: [Self; 6] = [Self::Larder, Self::WithoutRseq, Self::Uffd, Self::Mprotect, Self::Archive, Self::Stock];
+
     /// What is added to the program's name.
     fn suffix(self) -> &'static str {
         match self {
             Self::Larder => "",
             Self::WithoutRseq => ", without rseq",
+            Self::Uffd => ", with cycles beside it, by uffd",
+            Self::Mprotect => ", with cycles beside it, by mprotect",
             Self::Archive => ", from the archive",
             Self::Stock => ", on the stock library",
         }
@@ -228,16 +247,11 @@ impl Bench<'_> {
         if !faults.is_empty() {
             return Ok(tally);
         }
-        tally += self.run(program, On::Larder)?;
-        tally += self.run(program, On::WithoutRseq)?;
-        if program.wants.archive {
-            tally += self.run(program, On::Archive)?;
-        }
-        if program.runs_on_stock() {
-            if self.stock.is_some() {
-                tally += self.run(program, On::Stock)?;
-            } else {
+        for on in program.ways() {
+            if on == On::Stock && self.stock.is_none() {
                 tally.skipped += 1;
+            } else {
+                tally += self.run(program, on)?;
             }
         }
         Ok(tally)
@@ -304,9 +318,13 @@ impl Bench<'_> {
             .env("LARDER_LIB", &lib)
             .env_remove("LD_PRELOAD")
             .env_remove("GLIBC_TUNABLES");
-        if on == On::WithoutRseq {
-            command.env("GLIBC_TUNABLES", WITHOUT_RSEQ);
-        }
+        match on {
+            On::WithoutRseq => command.env("GLIBC_TUNABLES", WITHOUT_RSEQ),
+            // Where the machine does not offer it, the library says so, and its cycles stop the program.
+            On::Uffd => command.env("LARDER_CONCURRENT", "1").env("LARDER_WATCH", "uffd"),
+            On::Mprotect => command.env("LARDER_CONCURRENT", "1").env("LARDER_WATCH", "mprotect"),
+            On::Larder | On::Archive | On::Stock => &mut command,
+        };
         let what = format!("{}{}", program.name, on.suffix());
         let errors = self.output.join(format!("{}.err", what.replace([',', ' '], "-")));
         command.stdin(Stdio::null()).stdout(Stdio::null());

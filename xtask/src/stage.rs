@@ -71,8 +71,7 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
         }
     }
     if workspace.has("larder-vm") {
-        run(workspace.cargo().args(["build", "--release", "--package", "larder-vm"]))?;
-        let shared = workspace.target().join("release/liblarder_vm.so");
+        let shared = build_door(workspace, "larder-vm", "liblarder_vm.so")?;
         install(&shared, &lib.join("liblarder_vm.so"))?;
         install(&shared.with_extension("a"), &lib.join("liblarder_vm.a"))?;
     }
@@ -132,8 +131,13 @@ pub fn build_operators(workspace: &Workspace, library: &Path) -> Result<PathBuf>
 /// Builds the door of the critical sections for release and returns the path of the shared object; the static library
 /// lies beside it.
 pub fn build_critical_sections(workspace: &Workspace) -> Result<PathBuf> {
-    run(workspace.cargo().args(["build", "--release", "--package", "larder-cs"]))?;
-    Ok(workspace.target().join("release/liblarder_cs.so"))
+    build_door(workspace, "larder-cs", "liblarder_cs.so")
+}
+
+/// Builds a door for release and returns the path of its shared object; the static library lies beside it.
+pub fn build_door(workspace: &Workspace, package: &str, library: &str) -> Result<PathBuf> {
+    run(workspace.cargo().args(["build", "--release", "--package", package]))?;
+    Ok(workspace.target().join("release").join(library))
 }
 
 /// Copies one file under a new name and renames it into place.

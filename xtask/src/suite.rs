@@ -34,6 +34,7 @@ pub fn test(workspace: &Workspace) -> Result<()> {
     tests.arg("--workspace").args(workspace.exclude_shared_objects());
     tally += count(tests.env("LARDER_STAGE", &staged))?;
 
+    tally += beside(workspace)?;
     tally += toolkit(workspace)?;
     tally += models(workspace)?;
     tally += critical_sections::test(workspace)?;
@@ -43,7 +44,7 @@ pub fn test(workspace: &Workspace) -> Result<()> {
         tally += programs::run_all(workspace, &staged)?;
         println!("== programs of apps/gc");
         tally += apps::run_all(&staged)?;
-        let session = Session::new(workspace, &staged.join("lib"))?;
+        let mut session = Session::new(workspace, &staged.join("lib"))?;
         println!("== C programs of larder_cs.h");
         tally += critical_sections::programs(workspace, &staged)?;
         tally += faults::run(&staged, faults::SHORT)?;
@@ -53,6 +54,9 @@ pub fn test(workspace: &Workspace) -> Result<()> {
         tally += clients::run_all(&session, THREADS, false);
         println!("== client programs, with forced collections");
         tally += clients::run_all(&session, STRESS_THREADS, true);
+        println!("== client programs, with cycles beside them all the time");
+        session.beside = true;
+        tally += clients::run_all(&session, STRESS_THREADS, true);
     } else {
         println!("SKIPPED C programs and client programs: the workspace has no larder-gc or no larder-cli yet");
         tally.skipped += 1;
@@ -60,6 +64,31 @@ pub fn test(workspace: &Workspace) -> Result<()> {
 
     println!("{tally}");
     tally.verdict()
+}
+
+/// How cycles learn of writes when the fixed heap's tests run with cycles beside the program. What the machine does not offer is skipped.
+/// A write barrier is the program's own: `hiding` and the programs of `apps/gc` have it.
+/// Each with the number of young cycles between two full ones.
+const WATCHES: &[(&str, &str)] = &[("uffd", "0"), ("uffd", "5"), ("mprotect", "0")];
+/// Those tests: what they ask for holds in every mode. (`points` counts on it that no cycle runs but those that it asks for.)
+const BESIDE: &[&str] = &["fork", "fuzz", "memory", "objects", "sharing", "smoke", "structures", "threads", "turnover"];
+
+/// The fixed heap's tests again, with a cycle under way beside the program all the time (`larder_testkit::beside`).
+fn beside(workspace: &Workspace) -> Result<Tally> {
+    let mut tally = Tally::default();
+    if !workspace.has("larder-testkit") {
+        return Ok(tally);
+    }
+    for (watch, young) in WATCHES {
+        println!("== the fixed heap's tests with cycles beside the program, {watch}, {young} in a row young");
+        let mut tests = workspace.cargo_test();
+        tests.args(["--package", "larder-testkit"]);
+        BESIDE.iter().for_each(|test| {
+            tests.args(["--test", test]);
+        });
+        tally += count(tests.env("LARDER_TEST_WATCH", watch).env("LARDER_TEST_YOUNG", young))?;
+    }
+    Ok(tally)
 }
 
 /// The tests of what `larder-sync` offers to other programs, with its feature `std`, in a target folder of their own:
@@ -75,21 +104,24 @@ fn toolkit(workspace: &Workspace) -> Result<Tally> {
     count(&mut tests)
 }
 
-/// The loom models: integration tests named `loom_*`, built with `--cfg loom` in a target folder of their own, so that
-/// the flag does not make cargo build everything else anew.
+/// The models: integration tests named `loom_*`, which explore everything, and `shuttle_*`, which run the same code with more
+/// threads under an unfair scheduler. Each with flags and a target folder of its own, so that the flags do not make cargo build
+/// everything else anew.
 fn models(workspace: &Workspace) -> Result<Tally> {
     let mut tally = Tally::default();
-    let flags = format!("{} --cfg loom", env::var("RUSTFLAGS").unwrap_or_default());
-    for package in workspace.with_tests_named("loom_") {
-        let mut models = workspace.cargo_test();
-        models
-            .args(["--package", package, "--release", "--test", "loom_*"])
-            .env("RUSTFLAGS", flags.trim())
-            .env("CARGO_TARGET_DIR", workspace.target().join("loom"))
-            // Link-time optimization costs more than it saves here.
-            .env("CARGO_PROFILE_RELEASE_LTO", "off")
-            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
-        tally += count(&mut models)?;
+    for (explorer, flags) in [("loom", "--cfg loom"), ("shuttle", "--cfg loom --cfg shuttle")] {
+        let flags = format!("{} {flags}", env::var("RUSTFLAGS").unwrap_or_default());
+        for package in workspace.with_tests_named(&format!("{explorer}_")) {
+            let mut models = workspace.cargo_test();
+            models
+                .args(["--package", package, "--release", "--test", &format!("{explorer}_*")])
+                .env("RUSTFLAGS", flags.trim())
+                .env("CARGO_TARGET_DIR", workspace.target().join(explorer))
+                // Link-time optimization costs more than it saves here.
+                .env("CARGO_PROFILE_RELEASE_LTO", "off")
+                .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+            tally += count(&mut models)?;
+        }
     }
     Ok(tally)
 }

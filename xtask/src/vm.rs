@@ -27,8 +27,11 @@ const PROGRAMS: &[(&str, &[&str])] = &[
 const SETTINGS: &[&str] = &[
     "",
     "--barrier cards --association thread --collectors 1",
-    "--barrier stores --association cpu --tenure 1 --young-kib 1024",
+    "--barrier stores --association cpu --tenure 1 --young-kib 1024 --least-old 256 --warm",
     "--association flip --buffer-kib 64 --tenure 6 --young-kib 512 --most-young-kib 4096",
+    "--level process --level-kib 128 --buffer-kib 8 --young-kib 2048",
+    "--association thread --level core --level-kib 32 --level package --level process --by-share --near-end singly",
+    "--association nobody --level core --level-kib 32 --level process --level-kib 256 --young-kib 2048",
     "--verify --young-kib 512 --every 20",
     "--verify --young-kib 512 --every 7 --barrier stores --association thread",
     "--null --young-kib 524288",

@@ -1,10 +1,11 @@
-//! The face of `libgc.so.1`: every symbol of Debian's library, of its class, and nothing else.
+//! The face of `libgc.so.1`: every symbol of Debian's library, of its class, and nothing else. And that of doors with a header
+//! of our own: what the header declares, and nothing else.
 //!
 //! A client resolves its imports when it starts, all of them; a missing symbol stops it even if it is never called. A data
 //! symbol smaller than the client was linked for makes the loader copy past its end. A libc name among the exports would
 //! catch calls of the whole process, and an undefined `malloc` would make the runtime allocate in a stopped world.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -59,7 +60,61 @@ pub fn check(workspace: &Workspace) -> Result<()> {
             bail!("{}:\n{}", operators.display(), found.join("\n"));
         }
     }
+    for (package, library, header, prefix) in DOORS {
+        if !workspace.has(package) {
+            continue;
+        }
+        let library = stage::build_door(workspace, package, library)?;
+        let header = workspace.root().join("include").join(header);
+        let text = fs::read_to_string(&header).with_context(|| format!("cannot read {}", header.display()))?;
+        let soname = library.file_name().context("a library has a name")?.to_string_lossy();
+        let found = door_violations(&face_of(&library)?, &soname, &declared(&text, prefix));
+        if !found.is_empty() {
+            bail!("{}:\n{}", library.display(), found.join("\n"));
+        }
+    }
     Ok(())
+}
+
+/// Doors with a header of our own: what it declares is what the library exports.
+const DOORS: &[(&str, &str, &str, &str)] = &[("larder-vm", "liblarder_vm.so", "larder_vm.h", "larder_vm_")];
+
+/// The functions that a header declares and does not define: the name of a prototype is the word with the prefix before the first
+/// parenthesis of a line that begins at the margin.
+fn declared(header: &str, prefix: &str) -> BTreeSet<String> {
+    let prototypes = header
+        .lines()
+        .filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()))
+        .filter(|line| !["static ", "typedef ", "extern "].iter().any(|begin| line.starts_with(begin)));
+    let names = prototypes.filter_map(|line| {
+        let (before, _) = line.split_once('(')?;
+        let name = before.rsplit(|c: char| c != '_' && !c.is_ascii_alphanumeric()).next()?;
+        name.starts_with(prefix).then(|| name.to_owned())
+    });
+    names.collect()
+}
+
+fn door_violations(face: &Face, soname: &str, declared: &BTreeSet<String>) -> Vec<String> {
+    let mut found = Vec::new();
+    for name in declared.iter().filter(|&name| face.defined.get(name) != Some(&Class::Function)) {
+        found.push(format!("{name} is in the header, and no function of the library"));
+    }
+    for name in face.defined.keys().filter(|&name| !declared.contains(name)) {
+        found.push(format!("{name} is exported and not in the header: others would catch calls of the whole process"));
+    }
+    found.extend(calls_of_the_allocator(face));
+    if face.soname.as_deref() != Some(soname) {
+        let is = face.soname.as_deref().unwrap_or("missing");
+        found.push(format!(
+            "the soname is {is}; a program linked to the file would ask for its path: link with -Wl,-soname,{soname}"
+        ));
+    }
+    found
+}
+
+fn calls_of_the_allocator(face: &Face) -> impl Iterator<Item = String> {
+    let called = face.undefined.iter().filter(|name| ALLOCATOR.contains(&name.as_str()));
+    called.map(|name| format!("{name} is called: the process's allocator may be held by a stopped thread"))
 }
 
 /// What Debian's libgccpp.so.1 defines: C++'s operators, and what throws for them.
@@ -111,9 +166,7 @@ fn violations(face: &Face, listed: &BTreeMap<&str, Class>) -> Vec<String> {
         found
             .push(format!("{name} is exported: only GC_* names may be, others would catch calls of the whole process"));
     }
-    for name in face.undefined.iter().filter(|name| ALLOCATOR.contains(&name.as_str())) {
-        found.push(format!("{name} is called: the process's allocator may be held by a stopped thread"));
-    }
+    found.extend(calls_of_the_allocator(face));
     if face.soname.as_deref() != Some(SONAME) {
         let is = face.soname.as_deref().unwrap_or("missing");
         found.push(format!("the soname is {is}; clients ask for {SONAME}: link with -Wl,-soname,{SONAME}"));
@@ -207,6 +260,24 @@ mod tests {
         face.defined.remove("_Znwm");
         let found = operator_violations(&face);
         assert!(found.len() == 2 && found[0].contains("_Znwm") && found[1].contains("malloc"), "{found:?}");
+    }
+
+    #[test]
+    fn a_door_exports_what_its_header_declares() {
+        let header = "/* foo_old(int) */\ntypedef void *(*foo_f)(int);\nstatic inline void foo_inline(int a)\n{\n    foo_call(a);\n}\n\
+                      const foo_t *foo_one(foo_t *);\nint foo_two(foo_t *, int (*f)(void *),\n    void *);\nextern \"C\" {\n";
+        let declared = declared(header, "foo_");
+        assert_eq!(declared.iter().map(String::as_str).collect::<Vec<_>>(), ["foo_one", "foo_two"]);
+        let mut face = Face { soname: Some("libfoo.so".into()), ..Face::default() };
+        ["foo_one", "foo_two"].iter().for_each(|name| face.define(name, Class::Function));
+        assert_eq!(door_violations(&face, "libfoo.so", &declared), Vec::<String>::new());
+        face.define("foo_one", Class::Data(8));
+        face.define("bar", Class::Function);
+        face.undefined.push("calloc".into());
+        face.soname = None;
+        let found = door_violations(&face, "libfoo.so", &declared);
+        let named = ["foo_one is in the header", "bar is exported", "calloc is called", "soname is missing"];
+        assert!(found.len() == 4 && named.iter().zip(&found).all(|(word, line)| line.contains(word)), "{found:?}");
     }
 
     #[test]

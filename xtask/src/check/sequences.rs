@@ -1,12 +1,17 @@
-//! The restartable sequences of the built libraries: what the kernel asks, and what the project does, read from the bytes
-//! that are shipped.
+//! The restartable sequences of the built libraries and of programs that inline them: what the kernel asks, and what the
+//! project does, read from the bytes that are shipped.
 //!
 //! The kernel finds a sequence by its descriptor in the section `__rseq_cs`. An abort address inside the range, or without
 //! the signature before it, kills the thread at its next preemption; a call or a store at the wrong place loses memory once
 //! in a million aborts. Neither shows in a test run.
+//!
+//! An inlined sequence is there as often as it is used. Each copy must have, but for the names of registers, the instructions
+//! of one that the tests of `larder-percpu` interrupt, explore and mutate: what is proved there is then true here.
 
+use std::collections::BTreeMap;
+use std::env;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use iced_x86::{
@@ -15,18 +20,24 @@ use iced_x86::{
 use larder_percpu::sequence::table::SEQUENCES;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 
-use crate::stage;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, run};
+use crate::{critical_sections, stage};
+
+#[path = "../../../crates/larder-percpu/tests/shape/mod.rs"]
+mod shape;
+
+/// The inlined sequences, as the tests have them.
+const INLINED: &str = include_str!("../../../crates/larder-percpu/tests/golden/inlined.txt");
 
 /// The word before an abort handler by which the kernel knows it (librseq's `RSEQ_SIG` on x86).
 const SIGNATURE: u32 = 0x5305_3053;
 /// Bytes of a descriptor.
 const DESCRIPTOR: usize = 32;
 
-/// What a descriptor says, and the name of the function that it belongs to.
+/// What a descriptor says, and the name of the function that the sequence is in.
 #[derive(Clone, Debug)]
 struct Sequence {
-    name: String,
+    function: String,
     version_and_flags: u64,
     descriptor: u64,
     start: u64,
@@ -64,34 +75,73 @@ struct Declared {
     is_locked: bool,
 }
 
-/// Builds the libraries that have sequences and looks at every one.
+/// A sequence that the tests know, by its shape.
+struct Known {
+    name: &'static str,
+    shape: String,
+    inlined: bool,
+}
+
+impl Known {
+    /// The functions, as they are in this program, which refers to all of them, and the copies that are written down.
+    fn all() -> Result<Vec<Self>> {
+        let this = env::current_exe().context("the task cannot find its own program")?;
+        let (image, sequences, _) = read(&this).with_context(|| format!("cannot read {}", this.display()))?;
+        let mut all = Vec::new();
+        for entry in SEQUENCES {
+            let path = format!("{}{}", entry.name.len(), entry.name);
+            let found = sequences.iter().find(|sequence| sequence.function.contains(&path));
+            let shape = found.and_then(|sequence| shape_of(&image, sequence));
+            let shape = shape.ok_or_else(|| anyhow!("{} has no sequence {}", this.display(), entry.name))?;
+            all.push(Self { name: entry.name, shape, inlined: false });
+        }
+        all.extend(shape::written(INLINED).into_iter().map(|(name, shape)| Self { name, shape, inlined: true }));
+        Ok(all)
+    }
+
+    fn declared(&self) -> Declared {
+        let entry = SEQUENCES.iter().find(|entry| entry.name == self.name);
+        entry.map_or(Declared::default(), |entry| Declared {
+            private_stores: entry.private_stores,
+            has_loop: entry.has_loop,
+            is_locked: entry.is_locked,
+        })
+    }
+}
+
+/// Builds the libraries that have sequences, and programs that inline them, and looks at every one.
 pub fn check(workspace: &Workspace) -> Result<()> {
+    let known = Known::all()?;
     let mut found = Vec::new();
-    let mut libraries = Vec::new();
-    if workspace.has("larder-cs") {
-        libraries.push(stage::build_critical_sections(workspace)?);
-    }
-    if workspace.has("larder-gc") {
-        libraries.push(stage::build_library(workspace)?);
-    }
-    for library in libraries {
-        let (image, sequences) = read(&library).with_context(|| format!("cannot read {}", library.display()))?;
+    for file in built(workspace)? {
+        let (image, sequences, listed) = read(&file).with_context(|| format!("cannot read {}", file.display()))?;
         if sequences.is_empty() {
-            found.push(format!("{} has no sequences: the section __rseq_cs is missing", library.display()));
+            found.push(format!("{} has no sequences: the section __rseq_cs is missing", file.display()));
         }
+        let mut inlined = BTreeMap::<&str, usize>::new();
         for sequence in &sequences {
-            let declared = SEQUENCES.iter().find(|entry| entry.name == sequence.name);
-            let declared = declared.map_or(Declared::default(), |entry| Declared {
-                private_stores: entry.private_stores,
-                has_loop: entry.has_loop,
-                is_locked: entry.is_locked,
-            });
-            let violations = violations(&image, sequence, declared);
-            found.extend(violations.into_iter().map(|what| {
-                format!("{}: sequence {} at {:#x}: {what}", library.display(), sequence.name, sequence.start)
-            }));
+            let mut violations = match shape_of(&image, sequence) {
+                None => vec!["its range or its arming is no text".to_owned()],
+                Some(shape) => match known.iter().find(|known| shape::is_copy(&shape, &known.shape)) {
+                    None => {
+                        vec![format!("the tests of larder-percpu know no sequence of these instructions:\n{shape}")]
+                    }
+                    Some(known) => {
+                        *inlined.entry(known.name).or_default() += usize::from(known.inlined);
+                        violations(&image, sequence, known.declared())
+                    }
+                },
+            };
+            if !listed.contains(&sequence.descriptor) {
+                violations.push("it is not in __rseq_cs_ptr_array, where debuggers look for it".to_owned());
+            }
+            let (name, function, start) = (file.display(), &sequence.function, sequence.start);
+            found.extend(violations.into_iter().map(|what| format!("{name}: in {function} at {start:#x}: {what}")));
         }
-        println!("{}: {} sequences", library.display(), sequences.len());
+        inlined.retain(|_, n| *n > 0);
+        let copies: Vec<_> = inlined.into_iter().map(|(name, n)| format!("{n} {name}")).collect();
+        let copies = if copies.is_empty() { "none".to_owned() } else { copies.join(", ") };
+        println!("{}: {} sequences; with a shape for inlining: {copies}", file.display(), sequences.len());
     }
     if found.is_empty() {
         return Ok(());
@@ -99,20 +149,75 @@ pub fn check(workspace: &Workspace) -> Result<()> {
     bail!("{}", found.join("\n"))
 }
 
-/// The memory of a library and its sequences.
-fn read(library: &Path) -> Result<(Image, Vec<Sequence>)> {
+/// Everything that is built with sequences in it: the doors, and programs in Rust and C that inline them.
+fn built(workspace: &Workspace) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    if workspace.has("larder-cs") {
+        let library = stage::build_critical_sections(workspace)?;
+        let programs = critical_sections::compiled(workspace, &library)?;
+        if programs.is_empty() {
+            println!("SKIPPED the C programs: there is no C compiler (apt-get install gcc libc6-dev)");
+        }
+        files.push(library);
+        files.extend(programs);
+    }
+    if workspace.has("larder-gc") {
+        files.push(stage::build_library(workspace)?);
+    }
+    if workspace.has("larder-percpu") {
+        run(workspace.cargo().args(["build", "--release", "--package", "larder-percpu", "--examples"]))?;
+        let examples = workspace.target().join("release/examples");
+        files.extend(["counter", "free_list", "statistics"].map(|name| examples.join(name)));
+    }
+    Ok(files)
+}
+
+/// The sequence's instructions without the names of registers.
+fn shape_of(image: &Image, sequence: &Sequence) -> Option<String> {
+    let mut at = sequence.abort;
+    let again = loop {
+        let i = image.instruction(at)?;
+        match i.flow_control() {
+            FlowControl::UnconditionalBranch => break i.near_branch_target(),
+            FlowControl::Next => at = i.next_ip(),
+            _ => return None,
+        }
+    };
+    let between = |start: u64, end: u64| {
+        let mut all = Vec::new();
+        let mut at = start;
+        while at < end {
+            let i = image.instruction(at)?;
+            at = i.next_ip();
+            all.push(i);
+        }
+        (!all.is_empty()).then_some(all)
+    };
+    let range = between(sequence.start, sequence.start.wrapping_add(sequence.length))?;
+    Some(shape::shape(&between(again, sequence.start)?, &range))
+}
+
+/// The memory of a library or program, its sequences, and the descriptors that it lists for debuggers.
+fn read(library: &Path) -> Result<(Image, Vec<Sequence>, Vec<u64>)> {
     let bytes = fs::read(library)?;
     let file = object::File::parse(&*bytes)?;
     let mut image = Image::default();
     for segment in file.segments() {
         image.segments.push((segment.address(), segment.data()?.to_vec()));
     }
-    let Some(section) = file.section_by_name("__rseq_cs") else { return Ok((image, vec![])) };
+    let Some(section) = file.section_by_name("__rseq_cs") else { return Ok((image, vec![], vec![])) };
     // Addresses are filled in by the loader; the file has them as addends.
     let relocations: Vec<(u64, u64)> = file
         .dynamic_relocations()
         .map(|relocations| relocations.map(|(at, relocation)| (at, relocation.addend() as u64)).collect())
         .unwrap_or_default();
+    let word = |at: u64| -> Result<u64> {
+        if let Some((_, addend)) = relocations.iter().find(|(place, _)| *place == at) {
+            return Ok(*addend);
+        }
+        let bytes = image.bytes(at, 8).ok_or_else(|| anyhow!("{at:#x} is not mapped"))?;
+        Ok(u64::from_le_bytes(bytes.try_into().context("eight bytes")?))
+    };
     let functions: Vec<(u64, u64, String)> = file
         .symbols()
         .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() > 0)
@@ -120,36 +225,21 @@ fn read(library: &Path) -> Result<(Image, Vec<Sequence>)> {
         .collect();
     let mut sequences = Vec::new();
     for descriptor in (section.address()..section.address() + section.size()).step_by(DESCRIPTOR) {
-        let word = |offset: u64| -> Result<u64> {
-            if let Some((_, addend)) = relocations.iter().find(|(at, _)| *at == descriptor + offset) {
-                return Ok(*addend);
-            }
-            let bytes = image.bytes(descriptor + offset, 8).ok_or_else(|| anyhow!("{descriptor:#x} is not mapped"))?;
-            Ok(u64::from_le_bytes(bytes.try_into().context("eight bytes")?))
-        };
-        let start = word(8)?;
+        let start = word(descriptor + 8)?;
         let function = functions.iter().find(|(at, size, _)| (*at..at + size).contains(&start));
         sequences.push(Sequence {
-            name: function.map_or("?".to_owned(), |(_, _, name)| last_of_path(name)),
-            version_and_flags: word(0)?,
+            function: function.map_or("?".to_owned(), |(_, _, name)| name.clone()),
+            version_and_flags: word(descriptor)?,
             descriptor,
             start,
-            length: word(16)?,
-            abort: word(24)?,
+            length: word(descriptor + 16)?,
+            abort: word(descriptor + 24)?,
         });
     }
-    Ok((image, sequences))
-}
-
-/// The function's own name in a mangled path: the last of `NUMBER NAME` before the hash.
-fn last_of_path(mangled: &str) -> String {
-    SEQUENCES
-        .iter()
-        .map(|entry| entry.name)
-        .filter(|name| mangled.contains(&format!("{}{name}", name.len())))
-        .max_by_key(|name| name.len())
-        .unwrap_or(mangled)
-        .to_owned()
+    let list = file.section_by_name("__rseq_cs_ptr_array");
+    let places = list.into_iter().flat_map(|list| (list.address()..list.address() + list.size()).step_by(8));
+    let listed = places.map(&word).collect::<Result<Vec<u64>>>()?;
+    Ok((image, sequences, listed))
 }
 
 /// Whether the instruction writes memory.
@@ -303,7 +393,7 @@ mod tests {
         failure.extend((CODE as i32 - (FAILURE as i32 + failure.len() as i32 + 4)).to_le_bytes());
         failure.extend([0xc3; 0x60]);
         let sequence = Sequence {
-            name: "test".into(),
+            function: "test".into(),
             version_and_flags: 0,
             descriptor: 0x3000,
             start: CODE + start,
