@@ -21,7 +21,7 @@ use std::thread;
 use std::time::Instant;
 
 use larder_percpu::areas::Core;
-use larder_percpu::sequence::{self, list, region, table, word};
+use larder_percpu::sequence::{self, Frame, list, region, table, word};
 use larder_percpu::structures::{BoundedStack, Counter, FreeList, Link};
 use larder_percpu::study::Study;
 use larder_percpu::{By, Domain, Ground, Guarded64, GuardedPair, Options};
@@ -123,6 +123,13 @@ fn each(n: usize, mut f: impl FnMut()) {
     }
 }
 
+/// The function, as a pointer of which the compiler knows nothing. Rows that say "call" all call so, as programs call what is in
+/// a shared library; otherwise it would be the compiler's choice, which calls those of another crate through a register and those of
+/// this one directly.
+fn by_pointer<F>(function: F) -> F {
+    black_box(function)
+}
+
 /// A line of the thread's own.
 #[repr(align(128))]
 struct Line(AtomicU64);
@@ -164,14 +171,19 @@ const RATIOS: &[(&str, &str, &str)] = &[
 ];
 
 const ROWS: &[(&str, Body)] = &[
-    (NOTHING, |n| each(n, || _ = black_box(nothing(black_box(16))))),
+    (NOTHING, |n| {
+        let call = by_pointer(nothing as extern "C" fn(usize) -> usize);
+        each(n, || _ = black_box(call(black_box(16))));
+    }),
     (TLS_BUMP, |n| {
         tls_set(16, usize::MAX / 2);
-        each(n, || _ = black_box(tls_bump(black_box(16))));
+        let call = by_pointer(tls_bump as extern "C" fn(usize) -> usize);
+        each(n, || _ = black_box(call(black_box(16))));
     }),
     (BUMP, |n| {
+        let call = by_pointer(region::bump as unsafe extern "C" fn(*const Frame, usize, usize) -> usize);
         // SAFETY: `main` has set the domain up, and there are sequences.
-        each(n, || _ = black_box(unsafe { region::bump(REGION.frame(), 64, black_box(16)) }));
+        each(n, || _ = black_box(unsafe { call(REGION.frame(), 64, black_box(16)) }));
     }),
     (TLS_BUMP_INLINED, |n| {
         each(n, || {
@@ -192,7 +204,8 @@ const ROWS: &[(&str, Body)] = &[
     }),
     (XADD, |n| {
         let line = Line(AtomicU64::new(0));
-        each(n, || _ = black_box(locked_add(black_box(&line.0))));
+        let call = by_pointer(locked_add as extern "C" fn(&AtomicU64) -> u64);
+        each(n, || _ = black_box(call(black_box(&line.0))));
     }),
     (XADD_INLINED, |n| {
         let line = Line(AtomicU64::new(0));
@@ -201,18 +214,22 @@ const ROWS: &[(&str, Body)] = &[
     (TLS_LIST, |n| {
         let nodes: Vec<[usize; 8]> = vec![[0; 8]; 4];
         nodes.iter().for_each(|node| tls_push(node.as_ptr().expose_provenance()));
-        each(n, || tls_push(black_box(tls_pop())));
+        let pop = by_pointer(tls_pop as extern "C" fn() -> usize);
+        let push = by_pointer(tls_push as extern "C" fn(usize));
+        each(n, || push(black_box(pop())));
         while tls_pop() != 0 {}
     }),
     (LIST_CALLED, |n| {
         with_nodes(|| {
             let frame = LIST.domain().core().frame();
+            let pop = by_pointer(list::list_pop as unsafe extern "C" fn(*const Frame, usize) -> usize);
+            let push = by_pointer(list::list_push as unsafe extern "C" fn(*const Frame, usize, usize, usize) -> u32);
             each(n, || {
                 // SAFETY: `main` has set the domain up, and there are sequences; a node is pushed by its only holder.
                 unsafe {
-                    let node = list::list_pop(frame, 64);
+                    let node = pop(frame, 64);
                     if node != 0 && node != region::REFUSED {
-                        list::list_push(frame, 64, black_box(node), node);
+                        push(frame, 64, black_box(node), node);
                     }
                 }
             });
@@ -238,12 +255,16 @@ const ROWS: &[(&str, Body)] = &[
         });
         let _ = STACK.pop();
     }),
-    (TLS_COUNT, |n| each(n, || tls_add(black_box(1)))),
+    (TLS_COUNT, |n| {
+        let call = by_pointer(tls_add as extern "C" fn(u64));
+        each(n, || call(black_box(1)));
+    }),
     (COUNT_INLINED, |n| each(n, || COUNTER.add(black_box(1)))),
     ("count, sequence, by CPU, inlined", |n| each(n, || BY_CPU.add(black_box(1)))),
     (COUNT_CALLED, |n| {
+        let call = by_pointer(word::add as unsafe extern "C" fn(*const Frame, usize, u64) -> u32);
         // SAFETY: `main` has set the domain up, and there are sequences.
-        each(n, || _ = unsafe { word::add(COUNTER.domain().core().frame(), 64, black_box(1)) });
+        each(n, || _ = unsafe { call(COUNTER.domain().core().frame(), 64, black_box(1)) });
     }),
     (TRANSACTION, |n| {
         each(n, || {
@@ -407,15 +428,18 @@ fn main() {
     let rounds: usize = std::env::var("ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(9);
     let in_c = IN_C.get_or_init(|| load_c().map_err(|why| eprintln!("no rows in C: {why}")).ok());
     let rows: Vec<_> = ROWS.iter().filter(|row| in_c.is_some() || !row.0.contains(" in C")).collect();
-    // Threads, and operations of each.
-    let columns = [(1, 2_000_000), (2, 2_000_000), (64, 60_000), (1000, 6_000)];
+    // Threads, operations of each, and how often in a round. A machine's speed changes within milliseconds, so the rows that are
+    // compared follow one another quickly.
+    let columns = [(1, 400_000, 5), (2, 400_000, 5), (64, 60_000, 1), (1000, 6_000, 1)];
     let mut times = vec![vec![vec![]; columns.len()]; rows.len()];
     let mut contended: [Vec<f64>; CONTENDED.len()] = Default::default();
     let mut windows = 0;
     for round in 0..rounds {
-        for (c, &(threads, operations)) in columns.iter().enumerate() {
-            for (r, (_, body)) in rows.iter().enumerate() {
-                times[r][c].push(measure(threads, operations, *body));
+        for (c, &(threads, operations, times_each)) in columns.iter().enumerate() {
+            for _ in 0..times_each {
+                for (r, (_, body)) in rows.iter().enumerate() {
+                    times[r][c].push(measure(threads, operations, *body));
+                }
             }
         }
         // A window in which one of the two threads did not run does not count, so there are some to spare.

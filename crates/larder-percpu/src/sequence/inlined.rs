@@ -90,6 +90,13 @@ macro_rules! area_or {
     };
 }
 
+/// As `place` in the shared text: `{t}` is the address of what lies at the offset.
+macro_rules! place_or {
+    ($refused:literal) => {
+        concat!(area_or!($refused), "\nadd {t}, {offset}")
+    };
+}
+
 /// As [`word::add`](super::word::add); false where it was refused.
 ///
 /// # Safety
@@ -100,7 +107,7 @@ pub unsafe fn add<T>(frame: &Frame, rseq_cs: isize, offset: usize, value: u64) -
     unsafe {
         inlined!(
             add;
-            [area_or!("{refused}"), "add qword ptr [{t} + {offset}], {value}",];
+            [place_or!("{refused}"), "add qword ptr [{t}], {value}",];
             aside [];
             t = out(reg) _,
             arm = in(reg) rseq_cs,
@@ -127,12 +134,12 @@ pub unsafe fn list_pop<T>(frame: &Frame, rseq_cs: isize, offset: usize) -> usize
         inlined!(
             list_pop;
             [
-                area_or!("6f"),
-                "mov {node}, qword ptr [{t} + {offset}]",
+                place_or!("6f"),
+                "mov {node}, qword ptr [{t}]",
                 "test {node}, {node}",
                 "jz 4f",
                 "mov {next}, qword ptr [{node}]",
-                "mov qword ptr [{t} + {offset}], {next}",
+                "mov qword ptr [{t}], {next}",
             ];
             aside ["6:", "mov {node}, -1", "jmp 4b",];
             t = out(reg) _,
@@ -159,10 +166,10 @@ pub unsafe fn list_push<T>(frame: &Frame, rseq_cs: isize, offset: usize, first: 
         inlined!(
             list_push;
             [
-                area_or!("{refused}"),
-                "mov {next}, qword ptr [{t} + {offset}]",
+                place_or!("{refused}"),
+                "mov {next}, qword ptr [{t}]",
                 "mov qword ptr [{last}], {next}",
-                "mov qword ptr [{t} + {offset}], {first}",
+                "mov qword ptr [{t}], {first}",
             ];
             aside [];
             t = out(reg) _,

@@ -15,14 +15,14 @@ sequence! {
     pub fn list_pop(frame: *const Frame, offset: usize) -> usize;
     before {}
     range {
-        area!(),
+        place!(),
         delay!(1),
-        "mov rax, qword ptr [r10 + rsi]",
+        "mov rax, qword ptr [r10]",
         "test rax, rax",
         "jz 9f",
         "mov rcx, qword ptr [rax]",
         delay!(2),
-        "mov qword ptr [r10 + rsi], rcx",
+        "mov qword ptr [r10], rcx",
     }
     after { "ret", }
     refused { "mov rax, -1", "9:", "ret", }
@@ -38,12 +38,12 @@ sequence! {
     pub fn list_push(frame: *const Frame, offset: usize, first: usize, last: usize) -> u32;
     before {}
     range {
-        area!(),
+        place!(),
         delay!(1),
-        "mov rax, qword ptr [r10 + rsi]",
+        "mov rax, qword ptr [r10]",
         "mov qword ptr [rcx], rax",
         delay!(2),
-        "mov qword ptr [r10 + rsi], rdx",
+        "mov qword ptr [r10], rdx",
     }
     after { "xor eax, eax", "ret", }
     refused { "mov eax, 1", "ret", }

@@ -14,14 +14,14 @@ sequence! {
     pub fn bump(frame: *const Frame, offset: usize, bytes: usize) -> usize;
     before {}
     range {
-        area!(),
+        place!(),
         delay!(1),
-        "mov rax, qword ptr [r10 + rsi]",
+        "mov rax, qword ptr [r10]",
         "lea rcx, [rax + rdx]",
-        "cmp rcx, qword ptr [r10 + rsi + 8]",
+        "cmp rcx, qword ptr [r10 + 8]",
         "ja 9f",
         delay!(2),
-        "mov qword ptr [r10 + rsi], rcx",
+        "mov qword ptr [r10], rcx",
     }
     after { "ret", }
     refused { "mov rax, -1", "ret", "9:", "xor eax, eax", "ret", }
@@ -38,15 +38,15 @@ sequence! {
     pub fn bump_header(frame: *const Frame, offset: usize, bytes: usize, header: u64) -> usize;
     before {}
     range {
-        area!(),
+        place!(),
         delay!(1),
-        "mov rax, qword ptr [r10 + rsi]",
+        "mov rax, qword ptr [r10]",
         "lea r8, [rax + rdx]",
-        "cmp r8, qword ptr [r10 + rsi + 8]",
+        "cmp r8, qword ptr [r10 + 8]",
         "ja 9f",
         "mov qword ptr [rax], rcx",
         delay!(2),
-        "mov qword ptr [r10 + rsi], r8",
+        "mov qword ptr [r10], r8",
     }
     after { "ret", }
     refused { "mov rax, -1", "ret", "9:", "xor eax, eax", "ret", }

@@ -25,11 +25,10 @@ sequence! {
     pub fn stack_pop(frame: *const Frame, offset: usize) -> usize;
     before {}
     range {
-        area!(),
-        "mov rcx, qword ptr [r10 + rsi]",
+        place!(),
+        "mov rcx, qword ptr [r10]",
         "test rcx, rcx",
         "jz 9f",
-        "add r10, rsi",
         delay!(1),
         "mov rax, qword ptr [r10 + rcx * 8]",
         "dec rcx",
@@ -50,8 +49,7 @@ sequence! {
     pub fn stack_push(frame: *const Frame, offset: usize, word: usize, capacity: usize) -> u32;
     before {}
     range {
-        area!(),
-        "add r10, rsi",
+        place!(),
         "mov rax, qword ptr [r10]",
         "cmp rax, rcx",
         "jae 9f",

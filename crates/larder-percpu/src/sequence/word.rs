@@ -26,7 +26,7 @@ sequence! {
     /// The frame is set up and has indices; the word lies in the area.
     pub fn add(frame: *const Frame, offset: usize, value: u64) -> u32;
     before {}
-    range { area!(), delay!(1), "add qword ptr [r10 + rsi], rdx", }
+    range { place!(), delay!(1), "add qword ptr [r10], rdx", }
     after { "xor eax, eax", "ret", }
     refused { "mov eax, 1", "ret", }
 }
@@ -39,11 +39,11 @@ sequence! {
     pub fn exchange(frame: *const Frame, offset: usize, new: u64) -> Exchanged;
     before {}
     range {
-        area!(),
+        place!(),
         delay!(1),
-        "mov rax, qword ptr [r10 + rsi]",
+        "mov rax, qword ptr [r10]",
         delay!(2),
-        "mov qword ptr [r10 + rsi], rdx",
+        "mov qword ptr [r10], rdx",
     }
     after { "xor edx, edx", "ret", }
     refused { "mov edx, 1", "ret", }
@@ -57,12 +57,12 @@ sequence! {
     pub fn compare_store(frame: *const Frame, offset: usize, old: u64, new: u64) -> u32;
     before {}
     range {
-        area!(),
+        place!(),
         delay!(1),
-        "cmp qword ptr [r10 + rsi], rdx",
+        "cmp qword ptr [r10], rdx",
         "jne 9f",
         delay!(2),
-        "mov qword ptr [r10 + rsi], rcx",
+        "mov qword ptr [r10], rcx",
     }
     after { "xor eax, eax", "ret", }
     refused { "mov eax, 1", "ret", "9:", "mov eax, 2", "ret", }
@@ -85,12 +85,13 @@ sequence! {
     range {
         area!(),
         delay!(1),
-        "cmp qword ptr [r10 + rsi], rdx",
-        "jne 9f",
         "cmp qword ptr [r10 + r8], r9",
         "jne 9f",
+        "add r10, rsi",
+        "cmp qword ptr [r10], rdx",
+        "jne 9f",
         delay!(2),
-        "mov qword ptr [r10 + rsi], rcx",
+        "mov qword ptr [r10], rcx",
     }
     after { "xor eax, eax", "ret", }
     refused { "mov eax, 1", "ret", "9:", "mov eax, 2", "ret", }
@@ -104,8 +105,7 @@ sequence! {
     pub fn compare_store_pair(frame: *const Frame, offset: usize, words: *const [u64; 4]) -> u32;
     before { "mov r8, rbx", "mov r9, rdx", }
     range {
-        area!(),
-        "add r10, rsi",
+        place!(),
         "mov rax, qword ptr [r9]",
         "mov rdx, qword ptr [r9 + 8]",
         "mov rbx, qword ptr [r9 + 16]",
