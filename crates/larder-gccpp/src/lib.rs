@@ -12,20 +12,7 @@
 
 use core::arch::naked_asm;
 
-/// A panic is a broken invariant: one line on standard error, then abort.
-#[panic_handler]
-fn stop(info: &core::panic::PanicInfo<'_>) -> ! {
-    larder_sys::die!("{info}")
-}
-
-// As in larder-gc: the precompiled core library refers to both.
-core::arch::global_asm!(
-    ".weak rust_eh_personality",
-    ".hidden rust_eh_personality",
-    ".type rust_eh_personality, @function",
-    "rust_eh_personality:",
-    "ud2",
-);
+larder_sys::freestanding!(unwinds);
 
 /// Says why the process ends.
 extern "C" fn no_runtime() -> ! {

@@ -18,23 +18,7 @@ mod runtime;
 
 use core::ffi::c_int;
 
-#[panic_handler]
-fn stop(info: &core::panic::PanicInfo<'_>) -> ! {
-    larder_sys::die!("{info}")
-}
-
-// The precompiled core library refers to both even though every profile aborts on panic.
-core::arch::global_asm!(
-    ".weak rust_eh_personality",
-    ".hidden rust_eh_personality",
-    ".type rust_eh_personality, @function",
-    "rust_eh_personality:",
-    ".weak _Unwind_Resume",
-    ".hidden _Unwind_Resume",
-    ".type _Unwind_Resume, @function",
-    "_Unwind_Resume:",
-    "ud2",
-);
+larder_sys::freestanding!();
 
 /// `vfork` as `fork`.
 ///

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod control_block;
 pub mod cpus;
 pub mod env;
+pub mod freestanding;
 pub mod group;
 pub mod hint;
 pub mod list_lock;

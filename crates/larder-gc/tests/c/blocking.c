@@ -1,5 +1,5 @@
 /* Blocking regions: the stack above is searched, the thread is not stopped, and it may become active again inside. */
-#include "check.h"
+#include "lists.h"
 #include <gc/gc_mark.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -7,21 +7,6 @@
 /* Two rounds, each with its own door out, so that a fast thread does not take a slow one's turn. */
 static sem_t inside, leave[2];
 static __thread int round_of_thread;
-static NOINLINE GC_word *make_list(int length) {
-    GC_word *list = 0;
-    for (int i = 0; i < length; i++) {
-        GC_word *cell = GC_malloc(32);
-        cell[0] = (GC_word)list;
-        cell[1] = 42;
-        list = cell;
-    }
-    return list;
-}
-static NOINLINE int length_of(GC_word *list) {
-    int n = 0;
-    for (; list; list = (GC_word *)list[0], n++) CHECK(list[1] == 42);
-    return n;
-}
 static void *block(void *argument) {
     sem_post(&inside);
     while (sem_wait(&leave[round_of_thread]) != 0) {}

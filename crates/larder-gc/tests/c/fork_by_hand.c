@@ -1,55 +1,11 @@
 /* GC_set_handle_fork(-1): the program calls GC_atfork_* around each fork itself. */
-#include "check.h"
-#include <pthread.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "forks.h"
 
-enum { CHILDREN = 60, OBJECTS = 1000 };
-
-static int stop;
-static NOINLINE void use_heap(void) {
-    GC_word *list = 0;
-    int n = 0;
-    for (int i = 0; i < OBJECTS; i++) {
-        GC_word *cell = GC_malloc(16 + i % 40 * 16);
-        CHECK(cell[0] == 0 && cell[1] == 0);
-        cell[0] = (GC_word)list;
-        cell[1] = ~(GC_word)i;
-        list = cell;
-    }
-    for (int i = OBJECTS - 1; list; list = (GC_word *)list[0], n++, i--) CHECK(list[1] == ~(GC_word)i);
-    CHECK(n == OBJECTS);
-}
-static void *busy(void *argument) {
-    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
-        use_heap();
-        if (argument != 0) GC_gcollect();
-    }
-    return 0;
-}
+static pid_t forks(void) { BY_HAND(fork()); }
 
 int main(void) {
     GC_set_handle_fork(-1);
     GC_init();
-    pthread_t t[3];
-    for (int i = 0; i < 3; i++) CHECK(GC_pthread_create(&t[i], 0, busy, i == 0 ? &stop : 0) == 0);
-    for (int i = 0; i < CHILDREN; i++) {
-        GC_atfork_prepare();
-        pid_t child = fork();
-        CHECK(child >= 0);
-        if (child == 0) {
-            GC_atfork_child();
-            use_heap();
-            GC_gcollect();
-            use_heap();
-            _exit(0);
-        }
-        GC_atfork_parent();
-        use_heap();
-        int status;
-        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    }
-    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
-    for (int i = 0; i < 3; i++) CHECK(GC_pthread_join(t[i], 0) == 0);
+    fork_beside_threads(forks, 60, 1);
     return 0;
 }

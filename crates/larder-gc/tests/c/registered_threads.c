@@ -1,24 +1,9 @@
 /* Threads that others created: registered while they use the heap. And stack bases. */
-#include "check.h"
+#include "lists.h"
 #include <gc/gc_mark.h>
 #include <pthread.h>
 #include <signal.h>
 
-static NOINLINE GC_word *make_list(int length) {
-    GC_word *list = 0;
-    for (int i = 0; i < length; i++) {
-        GC_word *cell = GC_malloc(32);
-        cell[0] = (GC_word)list;
-        cell[1] = 42;
-        list = cell;
-    }
-    return list;
-}
-static NOINLINE int length_of(GC_word *list) {
-    int n = 0;
-    for (; list; list = (GC_word *)list[0], n++) CHECK(list[1] == 42);
-    return n;
-}
 static void *with_base(struct GC_stack_base *base, void *unused) {
     (void)unused;
     CHECK(GC_register_my_thread(base) == GC_SUCCESS);

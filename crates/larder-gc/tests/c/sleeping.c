@@ -2,7 +2,7 @@
 /* Threads that sleep in blocking calls are not woken to be stopped: the kernel counts how often a thread went to sleep, and
  * the count stays. What only their stacks, registers and arguments refer to survives, and each call ends as if nothing had
  * been: no EINTR, timeouts exact. Without the tool, and on the stock library, they are signalled. */
-#include "check.h"
+#include "lists.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -49,22 +49,6 @@ static long sleeps(pid_t id, int *asleep) {
     CHECK(state && count);
     *asleep = state[7] == 'S';
     return atol(count + 25);
-}
-
-static NOINLINE GC_word *make_list(int length) {
-    GC_word *list = 0;
-    for (int i = 0; i < length; i++) {
-        GC_word *cell = GC_malloc(32);
-        cell[0] = (GC_word)list;
-        cell[1] = 42;
-        list = cell;
-    }
-    return list;
-}
-static NOINLINE int length_of(GC_word *list) {
-    int n = 0;
-    for (; list; list = (GC_word *)list[0], n++) CHECK(list[1] == 42);
-    return n;
 }
 
 static struct timespec soon(clockid_t clock, int seconds) {

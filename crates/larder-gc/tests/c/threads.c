@@ -1,5 +1,5 @@
 /* Threads of the collector's: created, joined, detached, ended early, cancelled; their stacks are roots while they live. */
-#include "check.h"
+#include "lists.h"
 #include <pthread.h>
 #include <semaphore.h>
 #include <unistd.h>
@@ -11,21 +11,6 @@ static int cleaned;
 static void clean(void *unused) {
     (void)unused;
     __atomic_add_fetch(&cleaned, 1, __ATOMIC_SEQ_CST);
-}
-static NOINLINE GC_word *make_list(int length) {
-    GC_word *list = 0;
-    for (int i = 0; i < length; i++) {
-        GC_word *cell = GC_malloc(32);
-        cell[0] = (GC_word)list;
-        cell[1] = 0xfeed + i;
-        list = cell;
-    }
-    return list;
-}
-static NOINLINE int length_of(GC_word *list) {
-    int n = 0;
-    for (; list; list = (GC_word *)list[0], n++) CHECK(list[1] >= 0xfeed && list[1] < 0xfeed + 100000);
-    return n;
 }
 static void *hold(void *argument) {
     CHECK(GC_thread_is_registered());
