@@ -55,9 +55,9 @@ impl Workspace {
 
     /// The packages that build a shared object.
     ///
-    /// They are `no_std` with a panic handler of their own, so they are built alone: together with another crate, cargo
-    /// unifies features, which may bring in `std` and with it a second panic handler.
-    pub fn shared_objects(&self) -> Vec<&str> {
+    /// They are `no_std`, and built alone: together with other crates cargo unifies features, which brings in `std`, and its panic
+    /// handler in place of their own (`larder_sys::freestanding`).
+    fn shared_objects(&self) -> Vec<&str> {
         self.packages()
             .into_iter()
             .filter(|package| package.targets.iter().any(|target| target.kind.contains(&TargetKind::CDyLib)))

@@ -19,11 +19,7 @@ macro_rules! freestanding {
         );
     };
     (unwinds) => {
-        #[panic_handler]
-        fn stop(info: &core::panic::PanicInfo<'_>) -> ! {
-            $crate::die!("{info}")
-        }
-
+        $crate::panics_by_one_line!();
         core::arch::global_asm!(
             ".weak rust_eh_personality",
             ".hidden rust_eh_personality",
@@ -31,5 +27,28 @@ macro_rules! freestanding {
             "rust_eh_personality:",
             "ud2",
         );
+    };
+}
+
+/// The panic handler of [`freestanding`].
+#[cfg(not(feature = "std"))]
+#[macro_export]
+#[doc(hidden)]
+macro_rules! panics_by_one_line {
+    () => {
+        #[panic_handler]
+        fn stop(info: &core::panic::PanicInfo<'_>) -> ! {
+            $crate::die!("{info}")
+        }
+    };
+}
+
+/// The standard library's.
+#[cfg(feature = "std")]
+#[macro_export]
+#[doc(hidden)]
+macro_rules! panics_by_one_line {
+    () => {
+        extern crate std as _;
     };
 }
