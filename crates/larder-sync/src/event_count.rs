@@ -16,7 +16,7 @@
 use crate::asymmetric;
 use crate::atomic::{AtomicU32, Ordering};
 use crate::parker::Event;
-use crate::spin::Patience;
+use crate::spin::{Patience, give_way};
 use crate::step;
 
 pub(crate) struct EventCount {
@@ -130,17 +130,33 @@ impl EventCount {
     }
 }
 
-/// Attempts again and again while there is patience.
+/// Attempts again and again while there is patience, and gives the processor away now and then: who makes the condition true may
+/// be waiting for this very processor, since the kernel likes to put who is woken beside its waker. Two threads of one processor
+/// that looked for all of their patience and slept passed a quarter as many messages.
 fn look<R>(mut patience: Patience, attempt: &mut impl FnMut() -> Option<R>) -> Option<R> {
-    let mut pauses = 1;
     loop {
-        let result = attempt();
-        if result.is_some() || !patience.spin_for(pauses) {
-            return result;
+        let mut pauses = 1;
+        let mut stay = Patience::for_nanos(STAY_NS);
+        loop {
+            let result = attempt();
+            if result.is_some() {
+                return result;
+            }
+            if !stay.spin_for(pauses) {
+                break;
+            }
+            pauses = (pauses * 2).min(PAUSES);
         }
-        pauses = (pauses * 2).min(PAUSES);
+        // In a model, others run before the second look; more of the same only makes it longer.
+        if cfg!(loom) || !patience.spin() {
+            return None;
+        }
+        give_way();
     }
 }
 
-/// Pauses between two looks of a waiter, at most: 1.6 us. Its looks take lines from those who work.
-const PAUSES: u32 = 64;
+/// Pauses between two looks of a waiter, at most: 0.8 to 1.6 us. Its looks take lines from those who work.
+const PAUSES: u32 = 32;
+/// How long a waiter looks before it gives its processor away, and again after that. (300 and 3000 ns: no difference beyond the
+/// noise; Xeon, Sapphire Rapids, 2 CPUs, 2026-11-22.)
+const STAY_NS: u64 = 1_000;

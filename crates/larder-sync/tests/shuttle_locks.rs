@@ -9,8 +9,10 @@ use larder_sync::clh::{ClhLock, Place};
 use larder_sync::fair::{RawMcsLock, RawQueueLock};
 use larder_sync::lock::Lock;
 use larder_sync::loom::cell::UnsafeCell;
+use larder_sync::loom::sync::atomic::{AtomicUsize, Ordering};
 use larder_sync::loom::thread;
-use larder_sync::mutex::RawMutex;
+use larder_sync::mutex::{Condvar, RawMutex};
+use larder_sync::parker::Parker;
 use larder_sync::phase_fair::RawPhaseFair;
 use larder_sync::queue::{BoundedQueue, TicketQueue};
 use larder_sync::reciprocating::RawReciprocating;
@@ -231,17 +233,22 @@ fn biased() {
     readers_and_writers(|| BiasedRwLock::around(RawPhaseFair::new()));
 }
 
-/// Four put numbers, four take them: each comes out once.
-fn each_comes_out_once<Q: Send + Sync + 'static>(fresh: fn() -> Q, put: fn(&Q, usize), take: fn(&Q) -> usize) {
+/// So many threads put numbers, and as many take them: each comes out once.
+fn each_comes_out_once<Q: Send + Sync + 'static>(
+    threads: usize,
+    fresh: impl Fn() -> Q + Send + Sync + 'static,
+    put: fn(&Q, usize),
+    take: fn(&Q) -> usize,
+) {
     run(move || {
         let queue = Arc::new(fresh());
-        let producers: Vec<_> = (0..4)
+        let producers: Vec<_> = (0..threads)
             .map(|n| {
                 let queue = queue.clone();
                 thread::spawn(move || (0..3).for_each(|m| put(&queue, 3 * n + m)))
             })
             .collect();
-        let consumers: Vec<_> = (0..4)
+        let consumers: Vec<_> = (0..threads)
             .map(|_| {
                 let queue = queue.clone();
                 thread::spawn(move || (0..3).map(|_| take(&queue)).collect::<Vec<_>>())
@@ -250,16 +257,101 @@ fn each_comes_out_once<Q: Send + Sync + 'static>(fresh: fn() -> Q, put: fn(&Q, u
         producers.into_iter().for_each(|thread| thread.join().unwrap());
         let mut all: Vec<_> = consumers.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
         all.sort_unstable();
-        assert!(all.into_iter().eq(0..12), "a value was lost or came twice");
+        assert!(all.into_iter().eq(0..3 * threads), "a value was lost or came twice");
     });
+}
+
+fn bounded(threads: usize, slots: usize) {
+    each_comes_out_once(
+        threads,
+        move || BoundedQueue::with_capacity(slots),
+        |queue, n| queue.put(n),
+        |queue| queue.take(),
+    );
+}
+
+fn tickets(threads: usize, slots: usize) {
+    each_comes_out_once(
+        threads,
+        move || TicketQueue::with_capacity(slots),
+        |queue, n| queue.put(n),
+        |queue| queue.take(),
+    );
 }
 
 #[test]
 fn bounded_queue() {
-    each_comes_out_once(|| BoundedQueue::with_capacity(2), |queue, n| queue.put(n), |queue| queue.take());
+    bounded(4, 2);
+    bounded(8, 2);
+    bounded(5, 4);
 }
 
 #[test]
 fn ticket_queue() {
-    each_comes_out_once(|| TicketQueue::with_capacity(2), |queue, n| queue.put(n), |queue| queue.take());
+    tickets(4, 2);
+    tickets(8, 1);
+    tickets(8, 2);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_queue_whose_sleepers_do_not_pass_on_is_found() {
+    step::without("events: who slept passes on", || bounded(8, 2));
+}
+
+/// Some take tokens, and as many put them; each put is followed by one notification.
+#[test]
+fn condition_variable() {
+    run(|| {
+        let shared = Arc::new((lock_api::Mutex::<RawMutex, usize>::from_raw(RawMutex::new(), 0), Condvar::new()));
+        let putting = |shared: Arc<(lock_api::Mutex<RawMutex, usize>, Condvar)>| {
+            move || {
+                for _ in 0..3 {
+                    *shared.0.lock() += 1;
+                    shared.1.notify_one();
+                }
+            }
+        };
+        let taking = |shared: Arc<(lock_api::Mutex<RawMutex, usize>, Condvar)>| {
+            move || {
+                for _ in 0..3 {
+                    let mut tokens = shared.0.lock();
+                    while *tokens == 0 {
+                        shared.1.wait(&mut tokens);
+                    }
+                    *tokens -= 1;
+                }
+            }
+        };
+        let takers: Vec<_> = (0..5).map(|_| thread::spawn(taking(shared.clone()))).collect();
+        let putters: Vec<_> = (0..5).map(|_| thread::spawn(putting(shared.clone()))).collect();
+        putters.into_iter().chain(takers).for_each(|thread| thread.join().unwrap());
+        assert_eq!(*shared.0.lock(), 0);
+    });
+}
+
+/// A token goes round; each also gets one too many now and then, which makes no difference.
+#[test]
+fn parkers() {
+    const AROUND: usize = 6;
+    run(|| {
+        let parkers: Arc<Vec<Parker>> = Arc::new((0..AROUND).map(|_| Parker::new()).collect());
+        let turn = Arc::new(AtomicUsize::new(0));
+        let hop = |me: usize, parkers: Arc<Vec<Parker>>, turn: Arc<AtomicUsize>| {
+            move || {
+                for lap in 0..3 {
+                    // ORDER parker.token: Relaxed; the token brings it.
+                    while turn.load(Ordering::Relaxed) != lap * AROUND + me {
+                        parkers[me].park();
+                    }
+                    turn.store(lap * AROUND + me + 1, Ordering::Relaxed);
+                    parkers[(me + 1) % AROUND].unpark();
+                    parkers[(me + 3) % AROUND].unpark();
+                }
+            }
+        };
+        let all: Vec<_> = (0..AROUND).map(|me| thread::spawn(hop(me, parkers.clone(), turn.clone()))).collect();
+        all.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(turn.load(Ordering::Relaxed), 3 * AROUND);
+    });
 }

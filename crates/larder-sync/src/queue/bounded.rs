@@ -92,40 +92,21 @@ impl<T> BoundedQueue<T> {
     /// # Errors
     /// [`PutError`] with the value.
     pub fn try_put(&self, value: T) -> Result<(), PutError<T>> {
-        // ORDER queue.claim: Relaxed, here and below; the slot's turn orders what is handed over.
-        let mut ticket = self.puts.load(Ordering::Relaxed);
-        let mut apart = Apart::new();
         loop {
-            let slot = &self.slots[ticket & self.mask];
-            // ORDER queue.slot: Acquire, with the store in `try_take`. Weaker, this write could overtake its read.
-            let turn = slot.turn.load(step::order("queue.slot: Acquire", Ordering::Acquire));
-            match turn.wrapping_sub(ticket) as isize {
-                0 => match self.puts.compare_exchange_weak(
-                    ticket,
-                    ticket.wrapping_add(1),
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                ) {
-                    Ok(_) => {
-                        // SAFETY: this thread has claimed the turn, so the value is its own.
-                        slot.value.with_mut(|place| unsafe { (*place).write(value) });
-                        // ORDER queue.slot: Release, with the load in `try_take`.
-                        slot.turn.store(ticket.wrapping_add(1), step::order("queue.slot: Release", Ordering::Release));
-                        self.not_empty.notify_one();
-                        return Ok(());
-                    }
-                    Err(_) => ticket = apart.then_read(&self.puts),
-                },
-                behind if behind < 0 => {
+            match self.claim(&self.puts, 0) {
+                Ok(ticket) => {
+                    self.fill(ticket, value);
+                    return Ok(());
+                }
+                Err(ticket) => {
+                    // ORDER queue.claim: Relaxed, both. The takes first: if this thread's cursor is still the current one
+                    // afterwards, then the queue was as full at that moment as they say.
                     let takes = self.takes.load(Ordering::Relaxed);
-                    let now = self.puts.load(Ordering::Relaxed);
-                    if now == ticket {
+                    if self.puts.load(Ordering::Relaxed) == ticket {
                         let full = takes == ticket.wrapping_sub(self.capacity());
                         return Err(if full { PutError::Full(value) } else { PutError::Busy(value) });
                     }
-                    ticket = now;
                 }
-                _ => ticket = self.puts.load(Ordering::Relaxed),
             }
         }
     }
@@ -135,41 +116,18 @@ impl<T> BoundedQueue<T> {
     /// # Errors
     /// [`TakeError`].
     pub fn try_take(&self) -> Result<T, TakeError> {
-        // ORDER queue.claim: Relaxed, as in `try_put`.
-        let mut ticket = self.takes.load(Ordering::Relaxed);
-        let mut apart = Apart::new();
         loop {
-            let slot = &self.slots[ticket & self.mask];
-            // ORDER queue.slot: Acquire, with the store in `try_put`. Weaker, this read could see the old value.
-            let turn = slot.turn.load(step::order("queue.slot: Acquire", Ordering::Acquire));
-            match turn.wrapping_sub(ticket.wrapping_add(1)) as isize {
-                0 => {
-                    let next = ticket.wrapping_add(1);
-                    match self.takes.compare_exchange_weak(ticket, next, Ordering::Relaxed, Ordering::Relaxed) {
-                        Ok(_) => {
-                            // SAFETY: this thread has claimed the turn, and the slot is full.
-                            let value = slot.value.with_mut(|place| unsafe { (*place).assume_init_read() });
-                            let free = ticket.wrapping_add(self.capacity());
-                            // ORDER queue.slot: Release, with the load in `try_put`.
-                            slot.turn.store(free, step::order("queue.slot: Release", Ordering::Release));
-                            self.not_full.notify_one();
-                            return Ok(value);
-                        }
-                        Err(_) => ticket = apart.then_read(&self.takes),
-                    }
-                }
-                behind if behind < 0 => {
-                    // The puts first: if nobody had claimed this slot at that moment, and this thread's cursor is still the
-                    // current one afterwards, then the queue was empty at that moment.
+            match self.claim(&self.takes, 1) {
+                Ok(ticket) => return Ok(self.empty(ticket)),
+                Err(ticket) => {
+                    // ORDER queue.claim: Relaxed, both. The puts first: if nobody had claimed this slot at that moment, and this
+                    // thread's cursor is still the current one afterwards, then the queue was empty at that moment.
                     let puts = self.puts.load(Ordering::Relaxed);
-                    let now = self.takes.load(Ordering::Relaxed);
-                    if now == ticket {
+                    if self.takes.load(Ordering::Relaxed) == ticket {
                         let empty = puts == ticket || !step::kept("queue: busy is not empty");
                         return Err(if empty { TakeError::Empty } else { TakeError::Busy });
                     }
-                    ticket = now;
                 }
-                _ => ticket = self.takes.load(Ordering::Relaxed),
             }
         }
     }
@@ -178,28 +136,79 @@ impl<T> BoundedQueue<T> {
     pub fn put(&self, value: T) {
         let mut value = Some(value);
         let attempt = || {
-            let result = self.try_put(value.take()?);
-            match result {
-                Ok(()) => Some(()),
-                Err(PutError::Full(back) | PutError::Busy(back)) => {
-                    value = Some(back);
-                    None
-                }
-            }
+            let ticket = self.claim(&self.puts, 0).ok()?;
+            self.fill(ticket, value.take().expect("the first attempt that succeeds is the last"));
+            Some(())
         };
         self.not_full.wait_and_pass_on(patience(), attempt, || self.is_ready(&self.puts, 0));
     }
 
     /// Takes the next value; waits while the queue is empty.
     pub fn take(&self) -> T {
-        let attempt = || self.try_take().ok();
+        let attempt = || self.claim(&self.takes, 1).ok().map(|ticket| self.empty(ticket));
         self.not_empty.wait_and_pass_on(patience(), attempt, || self.is_ready(&self.takes, 1))
+    }
+
+    /// Claims the slot at a cursor if it is ready: if its turn is `ahead` of the ticket, which is returned. The error is the
+    /// ticket whose slot was not ready while the cursor was there. It does not look at the other side's cursor, so who looks
+    /// again and again takes no line from them but that of the slot.
+    #[inline]
+    fn claim(&self, cursor: &AtomicUsize, ahead: usize) -> Result<usize, usize> {
+        // ORDER queue.claim: Relaxed, here and below; the slot's turn orders what is handed over.
+        let mut ticket = cursor.load(Ordering::Relaxed);
+        let mut apart = Apart::new();
+        loop {
+            // ORDER queue.slot: Acquire, with the stores in `fill` and `empty`. Weaker, a put could overtake the read of the last
+            // value, and a take could see the old one.
+            let order = step::order("queue.slot: Acquire", Ordering::Acquire);
+            let turn = self.slots[ticket & self.mask].turn.load(order);
+            match turn.wrapping_sub(ticket.wrapping_add(ahead)) as isize {
+                0 => {
+                    let next = ticket.wrapping_add(1);
+                    match cursor.compare_exchange_weak(ticket, next, Ordering::Relaxed, Ordering::Relaxed) {
+                        Ok(_) => return Ok(ticket),
+                        Err(_) => ticket = apart.then_read(cursor),
+                    }
+                }
+                behind => {
+                    let now = cursor.load(Ordering::Relaxed);
+                    if behind < 0 && now == ticket {
+                        return Err(ticket);
+                    }
+                    ticket = now;
+                }
+            }
+        }
+    }
+
+    /// Fills the slot that the calling thread has claimed.
+    #[inline]
+    fn fill(&self, ticket: usize, value: T) {
+        let slot = &self.slots[ticket & self.mask];
+        // SAFETY: this thread has claimed the turn, so the value is its own.
+        slot.value.with_mut(|place| unsafe { (*place).write(value) });
+        // ORDER queue.slot: Release, with the load in `claim`.
+        slot.turn.store(ticket.wrapping_add(1), step::order("queue.slot: Release", Ordering::Release));
+        self.not_empty.notify_one();
+    }
+
+    /// Empties the slot that the calling thread has claimed.
+    #[inline]
+    fn empty(&self, ticket: usize) -> T {
+        let slot = &self.slots[ticket & self.mask];
+        // SAFETY: this thread has claimed the turn, and the slot is full.
+        let value = slot.value.with_mut(|place| unsafe { (*place).assume_init_read() });
+        let free = ticket.wrapping_add(self.capacity());
+        // ORDER queue.slot: Release, with the load in `claim`.
+        slot.turn.store(free, step::order("queue.slot: Release", Ordering::Release));
+        self.not_full.notify_one();
+        value
     }
 
     /// Whether the slot at a cursor is ready to be claimed: its turn is `ahead` of the ticket. A sleeper that was woken for it
     /// may have found the slot before it unfinished, and sleeps again; whoever finishes that one wakes for that one only.
     fn is_ready(&self, cursor: &AtomicUsize, ahead: usize) -> bool {
-        // ORDER queue.claim: Relaxed, here and below, as in `try_put`.
+        // ORDER queue.claim: Relaxed, here and below, as in `claim`.
         let mut ticket = cursor.load(Ordering::Relaxed);
         loop {
             // ORDER queue.slot: Acquire, with the stores of turns: a turn that is past brings the cursor's.
@@ -241,7 +250,7 @@ impl Apart {
             }
             self.pauses = (self.pauses * 2).min(MOST_PAUSES);
         }
-        // ORDER queue.claim: Relaxed, as in `try_put`.
+        // ORDER queue.claim: Relaxed, as in `claim`.
         cursor.load(Ordering::Relaxed)
     }
 }

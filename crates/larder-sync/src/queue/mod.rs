@@ -14,7 +14,8 @@
 //! **Progress:** neither is lock-free: a thread that stops between claiming and finishing delays others. Nobody spins without
 //! bound. **Order:** first in, first out in claims. **Cost:** one atomic addition or compare-and-swap, a store, and a look at
 //! whether somebody sleeps, without a fence ([`asymmetric`](crate::asymmetric)). In the second form, who loses at a
-//! cursor stays away for 1 to 7 us, so that one goes on alone instead of two side by side. **Cancellation, panics:** a thread must
+//! cursor stays away for 1 to 7 us, so that one goes on alone instead of two side by side. Who waits looks for 10 us, at its own
+//! cursor and slot only, and gives its processor away after each microsecond; then it sleeps. **Cancellation, panics:** a thread must
 //! not be cancelled in here; nothing here runs the caller's code while a slot is claimed.
 //!
 //! # The flaw of the published second form

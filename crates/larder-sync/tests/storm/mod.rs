@@ -1,16 +1,39 @@
 //! Many threads on few processors, each of which may be delayed at any instruction: a signal whose handler gives the
-//! processor away a few times arrives at random.
+//! processor away a few times, or sleeps, arrives at random.
+//!
+//! The sleeps of one storm are counted. Without a limit, and with sleeps of 10 ms, the sender has sent every thread its next
+//! signal before the handler of the last one returns: all 256 sleep, none executes an instruction of its own, and nothing ends
+//! before the storm does (as soon as it stopped, every queue went on and ended: no wake was lost). And where threads are
+//! served in an order, as with tickets, all of them wait for each that sleeps, so the limit bounds the time as well.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Once};
 use std::thread;
 
+/// The handler of this one yields a few times.
+const YIELD: libc::c_int = libc::SIGUSR2;
+/// The handler of this one sleeps.
+const SLEEP: libc::c_int = libc::SIGUSR1;
+
+const YIELDS: usize = 5;
+/// Longer than any thread looks before it falls asleep, so that who waits for the one that sleeps does so, too.
+const SLEEP_NS: libc::c_long = 500_000;
+/// Of all signals of a storm, at most so many sleep: a quarter of a second, if everybody waits for each of them.
+const SLEEPS: usize = 500;
+/// One signal in so many sleeps, as long as there are some left.
+const SIGNALS_PER_SLEEP: u64 = 8;
+
 extern "C" fn delay(signal: libc::c_int) {
-    // SAFETY: errno is the interrupted thread's, and is put back; `sched_yield` may be called from a handler.
+    // SAFETY: errno is the interrupted thread's, and is put back; both calls may be made from a handler.
     unsafe {
         let errno = *libc::__errno_location();
-        for _ in 0..(signal as usize % 7) {
-            libc::sched_yield();
+        if signal == SLEEP {
+            let time = libc::timespec { tv_sec: 0, tv_nsec: SLEEP_NS };
+            libc::nanosleep(&time, std::ptr::null_mut());
+        } else {
+            for _ in 0..YIELDS {
+                libc::sched_yield();
+            }
         }
         *libc::__errno_location() = errno;
     }
@@ -31,13 +54,14 @@ pub fn rages_over_idlers(threads: usize, work: impl Fn(usize) + Sync) {
 
 fn storm(threads: usize, idlers: bool, work: impl Fn(usize) + Sync) {
     static HANDLER: Once = Once::new();
-    // SIGUSR2 is 12: the handler yields 5 times.
     HANDLER.call_once(|| {
         // SAFETY: the handler calls what a handler may call. Without SA_RESTART, a futex call returns EINTR.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = delay as extern "C" fn(libc::c_int) as usize;
-            assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
+            for signal in [YIELD, SLEEP] {
+                assert_eq!(libc::sigaction(signal, &action, std::ptr::null_mut()), 0);
+            }
         }
     });
     let ids: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
@@ -65,14 +89,18 @@ fn storm(threads: usize, idlers: bool, work: impl Fn(usize) + Sync) {
             });
         }
         let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+        let mut sleeps = SLEEPS;
         while done.load(Ordering::Relaxed) < threads {
             seed ^= seed << 13;
             seed ^= seed >> 7;
             seed ^= seed << 17;
             let id = ids[(seed >> 33) as usize % threads].load(Ordering::Relaxed);
             if id != 0 {
+                let sleeps_now = sleeps != 0 && seed % SIGNALS_PER_SLEEP == 0;
+                sleeps -= usize::from(sleeps_now);
+                let signal = if sleeps_now { SLEEP } else { YIELD };
                 // SAFETY: the thread waits for this one before it ends.
-                unsafe { libc::pthread_kill(id as libc::pthread_t, libc::SIGUSR2) };
+                unsafe { libc::pthread_kill(id as libc::pthread_t, signal) };
             }
             thread::yield_now();
         }
