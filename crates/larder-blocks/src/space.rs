@@ -82,9 +82,15 @@ impl Space {
     /// touched by the thread that took it.
     pub fn reserve(&self, wanted: Bytes, spread: bool) -> Result<Bytes, ReserveError> {
         // Where the address space is limited, the program needs most of it for itself: libraries, stacks, malloc.
-        let mut size = memory::address_space_limit().map_or(wanted, |limit| Bytes(wanted.0.min(limit.0 / 4)));
+        let limit = memory::address_space_limit();
+        let mut size = limit.map_or(wanted, |limit| Bytes(wanted.0.min(limit.0 / 4)));
         loop {
             size = Bytes((size.0 & !(BLOCK.0 * 256 - 1)).max(SMALLEST.0));
+            // What libraries take already is not known here: as much again must be left for stacks, malloc and marking.
+            if limit.is_some() && size > SMALLEST && !memory::has_room(Bytes(2 * size.0)) {
+                size = Bytes(size.0 / 2);
+                continue;
+            }
             match self.try_reserve(size, spread) {
                 Ok(()) => return Ok(size),
                 Err(e) if size == SMALLEST => return Err(e),

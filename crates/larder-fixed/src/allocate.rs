@@ -10,8 +10,10 @@ use core::sync::atomic::Ordering;
 use larder_blocks::State;
 use larder_blocks::class::{BY_GRANULES, CLASSES, LARGEST};
 use larder_lab::slot_offset;
+use larder_policy::pacing;
 use larder_sys::memory::KeepErrno;
 use larder_threads::defer;
+use larder_units::Bytes;
 
 use crate::heap::HEAP;
 use crate::{concurrent, cycle, large, object, refill};
@@ -104,6 +106,13 @@ pub unsafe fn allocate_slow(kind: usize, bytes: usize) -> *mut u8 {
         if let Some(at) = refill::refill(kind, class) {
             return ptr::with_exposed_provenance_mut(at);
         }
+        // One cycle for each such cell would be one for each object.
+        if cycles > 0 || pacing::makes_do_with_larger_cells(Bytes(HEAP.since.load(Ordering::Relaxed))) {
+            let at = allocate_elsewhere(kind, class);
+            if !at.is_null() {
+                return at;
+            }
+        }
         // The heap must not grow any more: a cycle may free something; a second one may free what the first one's
         // finalizers let go.
         if cycles == 2 || !cycle::collect_for_memory() {
@@ -111,6 +120,30 @@ pub unsafe fn allocate_slow(kind: usize, bytes: usize) -> *mut u8 {
         }
         cycles += 1;
     }
+}
+
+/// A cell for a class that gets no block any more, since the heap is at its maximum and survivors lie in every long run: one of a larger
+/// class, or blocks of the object's own, of which fewer need to lie side by side. Null where there is none of these either.
+#[cold]
+#[inline(never)]
+fn allocate_elsewhere(kind: usize, class: usize) -> *mut u8 {
+    for larger in class + 1..CLASSES.len() {
+        let (offset, cell) = (slot_offset(kind, larger), CLASSES[larger].cell as usize);
+        // SAFETY: offset and cell belong together; without sequences buffers belong to threads.
+        let mut at = unsafe {
+            if HEAP.labs.by_thread() { HEAP.labs.take_own(offset, cell) } else { HEAP.labs.take(offset, cell) }
+        };
+        if at == 0 {
+            at = refill::refill(kind, larger).unwrap_or(0);
+        }
+        if at != 0 {
+            return ptr::with_exposed_provenance_mut(at);
+        }
+    }
+    if CLASSES[class].blocks == 1 {
+        return ptr::null_mut();
+    }
+    large::take(kind, CLASSES[class].cell as usize).unwrap_or(ptr::null_mut())
 }
 
 /// Cycles that one allocation lasts out before it goes on in any case.

@@ -296,6 +296,9 @@ enum Ran {
     Whole,
 }
 
+/// That there is no mark stack was said. Sync: a flag of its own; said twice, it would be no harm.
+static SAID_NO_STACK: AtomicBool = AtomicBool::new(false);
+
 fn run_once(sp: usize, request: &Request) -> Ran {
     // A client's handler that came while the C library takes the loader's lock, or gives it back, or while a fork waits for
     // this thread to pass the gate, and collected, would wait for its own thread. The stop signal stays open: another
@@ -304,7 +307,12 @@ fn run_once(sp: usize, request: &Request) -> Ran {
     // Creating a thread takes the loader's locks in another order than a walk over its list, so helpers come first.
     let markers = prepared(|| CREW.prepare(pacing::markers_now()));
     if markers == 0 {
-        larder_sys::die!("cannot map a mark stack: out of memory");
+        // The heap has tried when it was made, too. It goes on without cycles as long as it can.
+        if !SAID_NO_STACK.swap(true, Ordering::Relaxed) {
+            larder_sys::say!("cannot map a mark stack: out of memory; nothing is collected before that can be had");
+        }
+        outside.set();
+        return Ran::Not;
     }
     let mut stage = Stage { request, markers, found: Found::Nothing, done: false };
     gate::with_objects_inside(|| {

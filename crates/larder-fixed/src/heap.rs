@@ -137,6 +137,7 @@ pub fn init(options: &Options) {
             e.errno
         ),
     }
+    CREW.prepare_first();
     HEAP.round.store(15 + usize::from(options.all_interior_pointers), Ordering::Relaxed);
     settings::FREE_SPACE_DIVISOR.store(options.free_space_divisor.max(1), Ordering::Relaxed);
     settings::MAX_HEAP.store(options.max_heap.0, Ordering::Relaxed);

@@ -88,24 +88,7 @@ pub(crate) fn allocate(kind: usize, bytes: usize) -> *mut u8 {
     }
     let mut cycles = 0;
     loop {
-        let found = {
-            let _deferral = defer::enter();
-            refill::take_shared_blocks(blocks)
-        };
-        if let Some((run, zero)) = found {
-            point(Point::LargeTaken);
-            if !zero && kind::cleared(kind) {
-                // Nobody knows the run yet, so this thread may be stopped while it clears.
-                // SAFETY: the run is ours.
-                unsafe {
-                    ptr::write_bytes(ptr::with_exposed_provenance_mut::<u8>(HEAP.space.address_of(run.first)), 0, size);
-                }
-            }
-            let _deferral = defer::enter();
-            let _guard = LOCK.lock();
-            point(Point::LargeLocked);
-            let at = publish(run, kind, size);
-            link(run.first as u32);
+        if let Some(at) = take(kind, size) {
             return at;
         }
         if cycles == 2 || !cycle::collect_for_memory() {
@@ -113,6 +96,28 @@ pub(crate) fn allocate(kind: usize, bytes: usize) -> *mut u8 {
         }
         cycles += 1;
     }
+}
+
+/// Makes an object of a free run, without a cycle. `size` is a multiple of 16, and not 0.
+pub(crate) fn take(kind: usize, size: usize) -> Option<*mut u8> {
+    let (run, zero) = {
+        let _deferral = defer::enter();
+        refill::take_shared_blocks(Bytes(size).to_blocks_rounded_up())?
+    };
+    point(Point::LargeTaken);
+    if !zero && kind::cleared(kind) {
+        // Nobody knows the run yet, so this thread may be stopped while it clears.
+        // SAFETY: the run is ours.
+        unsafe {
+            ptr::write_bytes(ptr::with_exposed_provenance_mut::<u8>(HEAP.space.address_of(run.first)), 0, size);
+        }
+    }
+    let _deferral = defer::enter();
+    let _guard = LOCK.lock();
+    point(Point::LargeLocked);
+    let at = publish(run, kind, size);
+    link(run.first as u32);
+    Some(at)
 }
 
 /// Writes the records of an object and marks it allocated. The caller is in a deferral.

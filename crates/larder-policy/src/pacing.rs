@@ -109,6 +109,12 @@ pub fn net_allocation(allocated: Bytes, freed: Bytes) -> Bytes {
     allocated.saturating_sub(freed).max(Bytes(allocated.0 / 8))
 }
 
+/// Whether an object whose class has no cell left, in a heap that must not grow, takes a larger cell without a cycle before, where so much was
+/// allocated since the last one: that cycle has just found what there is.
+pub fn makes_do_with_larger_cells(since: Bytes) -> bool {
+    since < LEAST_STEP
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,6 +125,13 @@ mod tests {
             [(0, 0, 0), (800, 0, 800), (800, 300, 500), (800, 700, 100), (800, 790, 100), (800, 4000, 100)]
         {
             assert_eq!(net_allocation(Bytes(allocated), Bytes(freed)), Bytes(net), "{freed} of {allocated}");
+        }
+    }
+
+    #[test]
+    fn a_larger_cell_is_taken_without_a_cycle_shortly_after_one() {
+        for (since, larger) in [(Bytes(0), true), (Bytes(LEAST_STEP.0 - 1), true), (LEAST_STEP, false)] {
+            assert_eq!(makes_do_with_larger_cells(since), larger, "{since}");
         }
     }
 

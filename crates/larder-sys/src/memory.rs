@@ -72,6 +72,16 @@ pub fn reserve(size: Bytes, align: Bytes) -> Result<NonNull<u8>, ReserveError> {
     Ok(NonNull::new(aligned).expect("an aligned address inside a mapping is not null"))
 }
 
+/// Whether so much address space could be had in one piece now.
+pub fn has_room(size: Bytes) -> bool {
+    let Ok(at) = map(size, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) else {
+        return false;
+    };
+    // SAFETY: the mapping was just made and nobody knows of it.
+    unsafe { unmap(at.as_ptr(), size) };
+    true
+}
+
 /// Maps zeroed memory that costs nothing until it is touched.
 pub fn map_lazy(size: Bytes) -> Result<NonNull<u8>, ReserveError> {
     map(size, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)

@@ -150,6 +150,12 @@ impl Crew {
         self.publics[i].set_up(&own.stack)
     }
 
+    /// Gives the collecting thread's marker its memory early: what is left of a limited address space may be gone when the first cycle
+    /// comes. Where there is none, [`Crew::prepare`] tries again. Nobody else prepares meanwhile.
+    pub fn prepare_first(&self) {
+        let _ = self.set_up(0);
+    }
+
     /// Sees to it that there can be `markers` markers; returns how many there can be. Creates threads: not in a pause, and
     /// not while the loader's list is held. One caller at a time, with client signals blocked.
     pub fn prepare(&self, markers: usize) -> usize {

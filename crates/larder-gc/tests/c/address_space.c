@@ -1,6 +1,8 @@
-/* A limited address space (ulimit -v): the heap makes do with less. */
+/* A limited address space (ulimit -v): the heap makes do with less, and a program that has used the rest up before the first cycle
+ * is collected all the same. */
 #include "check.h"
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,14 +39,38 @@ static void limited(void) {
     use_heap();
 }
 
+/* Nothing of the address space is left when the first cycle comes. */
+static void used_up(void) {
+    GC_init();
+    use_heap();
+    GC_word cycles = GC_get_gc_no();
+    for (size_t size = (size_t)1 << 30; size >= 4096;)
+        if (mmap(0, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED) size /= 2;
+    GC_gcollect();
+    CHECK(GC_get_gc_no() > cycles);
+}
+
+/* Libraries have most of it when the heap is made: that leaves something to the program. */
+static void late(void) {
+    struct rlimit limit;
+    CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
+    size_t most = limit.rlim_cur / 16 * 11;
+    CHECK(mmap(0, most, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
+    GC_init();
+    use_heap();
+    CHECK(mmap(0, limit.rlim_cur / 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
+    GC_gcollect();
+    CHECK(GC_get_gc_no() > 0);
+}
+
 /* The program itself under a limit that holds from its first instruction. */
-static void run_with(rlim_t mebibytes) {
+static void run_with(rlim_t mebibytes, const char *part) {
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         struct rlimit limit = {mebibytes << 20, mebibytes << 20};
         CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
-        execl("/proc/self/exe", "address_space", "limited", (char *)0);
+        execl("/proc/self/exe", "address_space", part, (char *)0);
         CHECK(!"started again");
     }
     int status;
@@ -52,12 +78,16 @@ static void run_with(rlim_t mebibytes) {
 }
 
 int main(int argc, char **argv) {
-    (void)argv;
     if (argc > 1) {
-        limited();
+        if (!strcmp(argv[1], "limited")) limited();
+        else if (!strcmp(argv[1], "late")) late();
+        else used_up();
         return 0;
     }
-    run_with(1024);
-    run_with(300);
+    run_with(1024, "limited");
+    run_with(300, "limited");
+    run_with(300, "used up");
+    /* Cycles beside the program want a thread, with a stack, for themselves. */
+    if (!getenv("LARDER_CONCURRENT")) run_with(300, "late");
     return 0;
 }
