@@ -406,7 +406,8 @@ impl<H: Host> Heap<H> {
         if way == Way::Processor {
             return thread.take_by_processor(size);
         }
-        self.buffers.take_shared(size)
+        // SAFETY: the lab is the calling thread's; sizes are multiples of 16.
+        unsafe { self.buffers.take_shared(&thread.lab, size) }
     }
 
     /// The slow path of young allocation: another buffer, perhaps after a collection.
@@ -461,7 +462,8 @@ impl<H: Host> Heap<H> {
             Way::Thread | Way::ThreadAlone => thread.take_own_old(size),
             // SAFETY: set up, with buffers for processors; sizes are multiples of 16.
             Way::Processor => unsafe { self.old_buffers.take_by_processor(size) },
-            Way::Shared => self.old_buffers.take_shared(size),
+            // SAFETY: the lab is the calling thread's.
+            Way::Shared => unsafe { self.old_buffers.take_shared(&thread.old_lab, size) },
         }
     }
 
