@@ -161,7 +161,7 @@ typedef struct larder_vm_config {
     int never_collect;     /* the null collector: all of `young` is for allocation, and then there is no more */
     int ambiguous_stacks;  /* look through the threads' stacks for words that may be references; such objects are not moved */
     int verify;            /* look at all of the heap after each collection. Slow */
-    int poison;            /* overwrite what is freed. Slow */
+    int poison;            /* overwrite what is freed, and let full collections move old objects that could stay. Slow */
     int collect_every;     /* collect at every so many-th slow allocation; 0: when it is due. Slow */
 } larder_vm_config;
 

@@ -251,7 +251,9 @@ impl<S: ChunkSource> Buffers<S> {
     #[inline(always)]
     pub unsafe fn take_by_thread(&self, mine: &Lab, bytes: usize) -> usize {
         // SAFETY: the ground is set up; its index is zero in every thread, so the slot itself is the place.
-        unsafe { sequence::bump(&self.thread_ground, core::ptr::from_ref(&mine.slot).expose_provenance(), bytes) }
+        unsafe {
+            sequence::bump_of_thread(&self.thread_ground, core::ptr::from_ref(&mine.slot).expose_provenance(), bytes)
+        }
     }
 
     /// The fast path of a processor's buffer: `bytes` from that of the one it runs on, or 0.
@@ -278,9 +280,13 @@ impl<S: ChunkSource> Buffers<S> {
     }
 
     /// The fast path of the lowest shared level: `bytes` from the buffer of the CPU it runs on, or 0. It counts nothing.
+    ///
+    /// # Safety
+    /// `mine` is the calling thread's; `bytes` is as for [`take_by_thread`](Self::take_by_thread).
     #[inline(always)]
-    pub fn take_shared(&self, bytes: usize) -> usize {
-        self.upper[0].as_ref().map_or(0, |level| level.bump(bytes))
+    pub unsafe fn take_shared(&self, mine: &Lab, bytes: usize) -> usize {
+        // SAFETY: the caller's promise; a thread's buffer remembers nothing else.
+        self.upper[0].as_ref().map_or(0, |level| unsafe { level.bump_guessed(bytes, mine.guess()) })
     }
 
     /// The fast path of whatever the buffers belong to now: `bytes`, or 0.
@@ -304,7 +310,7 @@ impl<S: ChunkSource> Buffers<S> {
             match way {
                 Way::Thread => self.take_by_thread(mine, bytes),
                 Way::Processor => self.take_by_processor(bytes),
-                Way::Shared => self.take_shared(bytes),
+                Way::Shared => self.take_shared(mine, bytes),
                 Way::ThreadAlone => sequence::bump_own(&mine.slot, bytes),
             }
         }

@@ -24,8 +24,9 @@ pub struct Lab {
     bytes: AtomicUsize,
     /// The average share of what the buffers of its level obtain, as [`Share`]. Sync: stopped world.
     share: AtomicUsize,
-    /// The limit of a buffer that was barred. Sync: stopped world.
-    limit_before: AtomicUsize,
+    /// Of a processor's buffer that was barred: its limit. Sync: stopped world. Of a thread's, where objects come from a shared level:
+    /// what that level's frontier is guessed to be. Sync: owner thread. No buffer is both.
+    remembered: AtomicUsize,
     /// Of a level's buffer: how often it was filled since the last stop. Sync: whoever has marked it; stopped world.
     fillings: AtomicUsize,
 }
@@ -41,7 +42,7 @@ impl Lab {
             refills: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             share: AtomicUsize::new(0),
-            limit_before: AtomicUsize::new(0),
+            remembered: AtomicUsize::new(0),
             fillings: AtomicUsize::new(0),
         }
     }
@@ -50,7 +51,7 @@ impl Lab {
     /// anything. Says whether it was open.
     pub(crate) fn bar(&self) -> bool {
         let limit = self.slot.limit.load(Ordering::Relaxed);
-        self.limit_before.store(limit, Ordering::Relaxed);
+        self.remembered.store(limit, Ordering::Relaxed);
         // ORDER lab.bar: before the barrier between the halves.
         self.slot.limit.store(0, Ordering::Relaxed);
         limit != 0
@@ -59,9 +60,14 @@ impl Lab {
     /// Second half, when all sequences that began before were aborted: what was left.
     pub(crate) fn barred(&self, stamp: usize) -> Option<(usize, usize)> {
         // ORDER lab.bar: behind the barrier between the halves.
-        let left = [self.slot.frontier.load(Ordering::Relaxed), self.limit_before.load(Ordering::Relaxed)];
+        let left = [self.slot.frontier.load(Ordering::Relaxed), self.remembered.load(Ordering::Relaxed)];
         self.slot.frontier.store(stamp, Ordering::Relaxed);
         (region::rest(left) != 0).then_some((left[0], left[1]))
+    }
+
+    /// Where a thread remembers what the frontier of the level was that it last took an object from.
+    pub(crate) fn guess(&self) -> *mut usize {
+        self.remembered.as_ptr()
     }
 
     /// What the buffer has left: a hint while others use it.

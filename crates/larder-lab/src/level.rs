@@ -22,7 +22,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_percpu::areas::{Core, Options};
 use larder_percpu::sequence::frame::HEADER;
-use larder_percpu::sequence::level::{NUMBER_SHIFT, REFUSED, level_bump_numbered, level_compare_store_pair};
+use larder_percpu::sequence::level::{
+    NUMBER_SHIFT, REFUSED, level_bump_guessed, level_bump_numbered, level_compare_store_pair,
+};
 use larder_percpu::{By, Ground};
 use larder_sync::region::{self, Mark};
 use larder_sys::cpus;
@@ -122,6 +124,22 @@ impl Level {
         // SAFETY: the frame is set up, with a map; the pair is the first of the content, which is at a multiple of 64. Fillings are
         // numbered by `Lab::next_filling`.
         match unsafe { level_bump_numbered(self.areas.frame(), HEADER, bytes) } {
+            REFUSED => 0,
+            at => at,
+        }
+    }
+
+    /// As [`bump`](Self::bump), for a thread that takes from the level again and again.
+    ///
+    /// # Safety
+    /// `guess` is writable, and the caller's alone.
+    #[inline]
+    pub(crate) unsafe fn bump_guessed(&self, bytes: usize, guess: *mut usize) -> usize {
+        if !self.has_sequence() {
+            return 0;
+        }
+        // SAFETY: as in `bump`; the caller vouches for `guess`.
+        match unsafe { level_bump_guessed(self.areas.frame(), HEADER, bytes, guess) } {
             REFUSED => 0,
             at => at,
         }

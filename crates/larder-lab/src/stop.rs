@@ -24,6 +24,8 @@ pub struct Retired {
     pub unused: Bytes,
     /// Threads that allocated since the last stop, as far as the slow path saw it, or as the host said.
     pub allocating_threads: usize,
+    /// Lowest buffers that were filled since the last stop: as many owners had one.
+    pub owners: usize,
     /// The side to which the buffers were flipped.
     pub flipped: Option<Side>,
 }
@@ -120,10 +122,16 @@ impl<S: ChunkSource> Buffers<S> {
         };
         add(by, 1);
         let unused = Bytes(lowest.unused);
+        // Where processors have buffers, threads only count; where objects come from a shared level, there are none.
+        let owners = match way {
+            Way::Thread | Way::ThreadAlone => lowest.used - by_processors,
+            Way::Processor => by_processors,
+            Way::Shared => 0,
+        };
         let flipped = self.flip(unused, allocating);
         self.sharers.store(0, Ordering::Relaxed);
         self.largest.store(0, Ordering::Relaxed);
-        Retired { partly_used: lowest.partly_used, unused, allocating_threads: allocating, flipped }
+        Retired { partly_used: lowest.partly_used, unused, allocating_threads: allocating, owners, flipped }
     }
 
     /// Closes the buffers of processors and calls `each` with every one and what it had left.

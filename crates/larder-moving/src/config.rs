@@ -52,7 +52,8 @@ pub struct Config {
     pub ambiguous_stacks: bool,
     /// Look at all of the heap after each collection, and compare what is reachable with what was before. Slow.
     pub verify: bool,
-    /// Overwrite what a collection frees. Slow.
+    /// Overwrite what a collection frees, and let each full one move old objects that could stay, pinned ones and their neighbours but
+    /// for: so an address that was kept too long is found soon. Slow.
     pub poison: bool,
     /// Collect at every so many-th refill of a buffer, every fourth time fully; 0 for not. Slow.
     pub collect_every: usize,

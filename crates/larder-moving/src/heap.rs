@@ -21,7 +21,7 @@ use crate::host::{Collection, Host};
 use crate::large::Large;
 use crate::list::{List, Table};
 use crate::mutator::Mutator;
-use crate::old::Old;
+use crate::old::{LEAD, Old};
 use crate::source::{OldSource, YoungSource};
 use crate::space::{BLOCK, LARGEST_SMALL, Space, rounded};
 use crate::stats::{Counters, Stats};
@@ -175,9 +175,10 @@ impl<H: Host> Heap<H> {
         // And blocks that collectors have begun to fill.
         let young_range = young_reserve(Bytes(most_young)).0.next_multiple_of(BLOCK)
             + collectors * (crate::config::OLDEST as usize + 1) * BLOCK;
-        let space = Space::reserve(config.old.0, config.old.0, young_range)?;
+        let lead = if config.poison { LEAD } else { 0 };
+        let space = Space::reserve(config.old.0 + lead, config.old.0, young_range)?;
         let young = Young::new(space.young.clone())?;
-        let old = Old::new(space.old.clone(), config.old.0);
+        let old = Old::new(space.old.clone(), config.old.0, lead);
         let large = Large::new(space.large.clone())?;
         let slots = (space.young.end - space.old.start) / 8;
         let mut workers = [const { UnsafeCell::new(None) }; MOST];
@@ -187,7 +188,7 @@ impl<H: Host> Heap<H> {
         let own = Own {
             cards: List::with_capacity((space.young.start - space.old.start) / crate::space::CARD)?,
             pinned: List::with_capacity(slots)?,
-            obstacles: List::with_capacity(config.old.0 / crate::space::REGION + 1)?,
+            obstacles: List::with_capacity((space.old.end - space.old.start) / crate::space::REGION + 1)?,
             done: Table::zeroed(stripes(space.old.end - space.old.start))?,
             verifier: if config.verify { Some(Verifier::new(&space)?) } else { None },
             traced: [0; 2],
@@ -406,7 +407,8 @@ impl<H: Host> Heap<H> {
         if way == Way::Processor {
             return thread.take_by_processor(size);
         }
-        self.buffers.take_shared(size)
+        // SAFETY: the lab is the calling thread's; sizes are multiples of 16.
+        unsafe { self.buffers.take_shared(&thread.lab, size) }
     }
 
     /// The slow path of young allocation: another buffer, perhaps after a collection.
@@ -461,7 +463,8 @@ impl<H: Host> Heap<H> {
             Way::Thread | Way::ThreadAlone => thread.take_own_old(size),
             // SAFETY: set up, with buffers for processors; sizes are multiples of 16.
             Way::Processor => unsafe { self.old_buffers.take_by_processor(size) },
-            Way::Shared => self.old_buffers.take_shared(size),
+            // SAFETY: the lab is the calling thread's.
+            Way::Shared => unsafe { self.old_buffers.take_shared(&thread.old_lab, size) },
         }
     }
 

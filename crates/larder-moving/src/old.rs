@@ -9,7 +9,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_units::{Bytes, PAGE};
 
-use crate::space::{REGION, Space};
+use crate::space::{GRANULE, REGION, Space};
+
+/// What stays empty at the beginning where every compaction is to move every object: room for 4096 compactions.
+pub(crate) const LEAD: usize = 64 << 10;
 
 pub struct Old {
     range: Range<usize>,
@@ -24,17 +27,39 @@ pub struct Old {
     limit: usize,
     /// Bytes of large objects. Sync: `charge`.
     large: AtomicUsize,
+    /// Bytes at the beginning that the next compaction leaves empty, and a granule more. Sync: a stopped world.
+    lead: AtomicUsize,
 }
 
 impl Old {
-    pub fn new(range: Range<usize>, limit: usize) -> Self {
+    /// `lead` is 0, or [`LEAD`] in a range that is as much longer.
+    pub fn new(range: Range<usize>, limit: usize, lead: usize) -> Self {
         Self {
-            end: AtomicUsize::new(range.start),
+            end: AtomicUsize::new(range.start + lead),
             backed: AtomicUsize::new(range.start),
             range,
             limit,
             large: AtomicUsize::new(0),
+            lead: AtomicUsize::new(lead),
         }
+    }
+
+    /// Where a compaction begins to fill the range. With a lead that is a granule lower each time: then every object moves that is
+    /// not pinned, nor behind a pinned one without a gap.
+    pub fn next_start(&self) -> usize {
+        let lead = self.lead.load(Ordering::Relaxed).saturating_sub(GRANULE);
+        self.lead.store(lead, Ordering::Relaxed);
+        self.range.start + lead
+    }
+
+    /// The first region that may be in use.
+    fn floor(&self) -> usize {
+        self.range.start + self.lead.load(Ordering::Relaxed).next_multiple_of(REGION)
+    }
+
+    /// What was handed out, large objects not included.
+    fn small(&self) -> usize {
+        self.end.load(Ordering::Relaxed).saturating_sub(self.floor())
     }
 
     /// Memory for a buffer, a whole number of regions, at least `least` bytes and `most` if there is room for it.
@@ -43,7 +68,7 @@ impl Old {
         // Relaxed throughout: what is handed out is the caller's alone, and its content is published by others.
         let mut end = self.end.load(Ordering::Relaxed);
         loop {
-            let limit = (self.range.start + self.limit.saturating_sub(self.large.load(Ordering::Relaxed)))
+            let limit = (self.floor() + self.limit.saturating_sub(self.large.load(Ordering::Relaxed)))
                 .min(self.range.end)
                 / REGION
                 * REGION;
@@ -110,8 +135,7 @@ impl Old {
 
     /// Counts a large object, if it fits under the limit.
     pub fn charge(&self, bytes: usize) -> bool {
-        let small = self.extent();
-        let room = self.limit.saturating_sub(small.end - small.start);
+        let room = self.limit.saturating_sub(self.small());
         self.large
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |large| {
                 large.checked_add(bytes).filter(|&sum| sum <= room)
@@ -126,8 +150,7 @@ impl Old {
 
     /// Bytes handed out, large objects included.
     pub fn used(&self) -> usize {
-        let small = self.extent();
-        small.end - small.start + self.large.load(Ordering::Relaxed)
+        self.small() + self.large.load(Ordering::Relaxed)
     }
 
     /// The most that there may be.
@@ -144,7 +167,7 @@ mod tests {
     fn pages_behind_the_end_are_asked_for_once_and_given_back_once() {
         let space = Space::reserve(1 << 20, 0, 0).unwrap();
         let start = space.old.start;
-        let old = Old::new(space.old.clone(), 1 << 20);
+        let old = Old::new(space.old.clone(), 1 << 20, 0);
         let at = |range: Range<usize>| (range.start - start) >> 10..(range.end - start) >> 10;
         old.obtain(100 << 10, 100 << 10).unwrap();
         assert_eq!(at(old.wanted(10 << 10)), 100..112);
@@ -159,7 +182,7 @@ mod tests {
         assert_eq!(word(152), 0, "its memory was not given back");
         assert_eq!(at(old.wanted(60 << 10)), 100..112);
         assert_eq!(at(old.wanted(1 << 20)), 112..1024);
-        let old = Old::new(space.old.clone(), 1 << 20);
+        let old = Old::new(space.old.clone(), 1 << 20, 0);
         old.obtain(5 << 10, 5 << 10).unwrap();
         assert_eq!(at(old.cut(start + (2 << 10))), 2..8, "what has memory has whole pages of it");
     }

@@ -210,6 +210,47 @@ fn pinned_objects_stay_where_they_are() {
     assert_eq!(heap.stats().old_bytes, 0);
 }
 
+/// An address that is kept over a full collection is wrong afterwards, though the object had no garbage below it.
+#[test]
+fn every_old_object_moves_where_freed_memory_is_overwritten() {
+    for poison in [true, false] {
+        let heap = heap(Config { poison, ..small() });
+        let vm = heap.attach().unwrap();
+        let all: Vec<_> = (0..3000).map(|_| vm.local(make_old(&vm, Kind::Strong, 1, 24).unwrap())).collect();
+        vm.collect(Collection::Full);
+        let used = heap.stats().old_bytes;
+        for _ in 0..100 {
+            let before: Vec<usize> = all.iter().map(|&local| vm.get(local)).collect();
+            vm.collect(Collection::Full);
+            let stayed = all.iter().zip(&before).filter(|&(&local, &before)| vm.get(local) == before).count();
+            assert_eq!(stayed, if poison { 0 } else { 3000 });
+        }
+        assert!(heap.stats().old_bytes.abs_diff(used) <= 1024, "what they take does not change");
+        // A pinned object stays, and what is in front of it moves.
+        let pin = vm.handle(vm.get(all[1500]), Keep::Pinned);
+        let before = [0, 1500].map(|i| vm.get(all[i]));
+        vm.collect(Collection::Full);
+        let now = [0, 1500].map(|i| vm.get(all[i]));
+        assert_eq!([now[0] == before[0], now[1] == before[1]], [!poison, true]);
+        vm.release(pin);
+    }
+}
+
+/// After more full collections than there is room for, objects stay again, and nothing else happens.
+#[test]
+fn objects_that_always_moved_stay_at_last() {
+    let heap = heap(Config { poison: true, verify: false, collectors: 1, ..small() });
+    let vm = heap.attach().unwrap();
+    let object = vm.local(make_old(&vm, Kind::Strong, 1, 24).unwrap());
+    set_number(vm.get(object), 7);
+    let moved = (0..4200).filter(|_| {
+        let before = vm.get(object);
+        vm.collect(Collection::Full);
+        vm.get(object) != before
+    });
+    assert_eq!((moved.count(), number(vm.get(object))), (4096, 7));
+}
+
 #[test]
 fn compaction_closes_gaps() {
     let heap = heap(small());

@@ -297,3 +297,35 @@ fn when_all_threads_are_out_of_memory_each_is_told() {
     });
     assert_eq!(out.into_inner(), 16);
 }
+
+/// What the young generation has room for is four buffers for each owner: of 64 threads, or of the processors that they run on.
+#[test]
+fn the_young_generation_grows_with_the_owners_of_buffers() {
+    let size_after = |lowest| {
+        let young = Bytes::mib(8);
+        let heap = heap(Config { young, most_young: Bytes::mib(64), buffers: buffers(lowest, 64), ..small() });
+        let done = Meeting::new(65);
+        std::thread::scope(|scope| {
+            for _ in 0..64 {
+                scope.spawn(|| {
+                    let mut vm = heap.attach().unwrap();
+                    make(&vm, Kind::Strong, 0, 100).unwrap();
+                    vm.blocking(|| {
+                        done.wait();
+                        done.wait();
+                    });
+                });
+            }
+            let vm = heap.attach().unwrap();
+            done.wait();
+            vm.collect(Collection::Young);
+            done.wait();
+        });
+        heap.stats().young_bytes
+    };
+    assert!(size_after(Lowest::Threads) >= 64 * 4 * (64 << 10));
+    // It may have doubled for what the one collection cost.
+    let cpus = larder_sys::cpus::possible() as u64;
+    let by_id = size_after(Lowest::Processors(Processors::ConcurrencyIds));
+    assert!(by_id <= 16 << 20 || cpus >= 64, "{by_id}");
+}

@@ -302,6 +302,15 @@ fn level_bump() {
     got(unsafe { SHARED.level_bump(at::REGION, PIECE) });
 }
 
+/// Every operation shares one guess, so it is wrong most of the time.
+fn level_bump_guessed() {
+    static GUESS: AtomicUsize = AtomicUsize::new(1);
+    match unsafe { level::level_bump_guessed(SHARED.frame(), HEADER + at::REGION, PIECE, GUESS.as_ptr()) } {
+        REFUSED => {}
+        at => got(at),
+    }
+}
+
 /// Every filling of the test's has memory of its own, so a frontier never comes back.
 fn level_bump_numbered() {
     match unsafe { level::level_bump_numbered(SHARED.frame(), HEADER + at::REGION, PIECE) } {
@@ -401,6 +410,7 @@ fn everything() {
         level_compare_store_pair,
         level_bump,
         level_bump_numbered,
+        level_bump_guessed,
     ] {
         operation();
     }
@@ -430,7 +440,7 @@ const HOSTILE: [Named; 9] = [
 ];
 
 /// For each sequence, the operation that uses it.
-const SUBJECTS: [Named; 24] = [
+const SUBJECTS: [Named; 25] = [
     ("begin", chain),
     ("commit_store_32", commit_store_32),
     ("commit_store_64", commit_store_64),
@@ -452,6 +462,7 @@ const SUBJECTS: [Named; 24] = [
     ("stack_push_many", stack_push_many),
     ("level_bump", level_bump),
     ("level_bump_numbered", level_bump_numbered),
+    ("level_bump_guessed", level_bump_guessed),
     ("level_add", level_add),
     ("level_compare_store", level_compare_store),
     ("level_compare_store_pair", level_compare_store_pair),

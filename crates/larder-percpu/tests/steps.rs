@@ -256,6 +256,8 @@ mod one_shot {
     pub const SECOND: u64 = CONTENT + 80;
     /// Requests of batches and pairs, and the callers' words.
     pub const REQUESTS: u64 = HEAP + 0x80;
+    /// Where a frontier is guessed. It holds 0 in the beginning.
+    pub const GUESS: u64 = HEAP + 0x138;
     pub const NODES: u64 = HEAP;
 
     pub fn add(place: u8, _: &mut [u64; 6], (rax, _): (u64, u64), accounts: &mut Accounts) -> Step {
@@ -468,6 +470,17 @@ mod one_shot {
         }
     }
 
+    /// Both threads have one guess, which is wrong in the beginning and most of the time after.
+    pub fn level_bump_guessed(place: u8, _: &mut [u64; 6], (rax, _): (u64, u64), accounts: &mut Accounts) -> Step {
+        match place {
+            0 => Step::Call("level_bump_guessed", [FRAME, REGION, 16, GUESS, 0, 0]),
+            _ => {
+                accounts.got(if rax == u64::MAX { 0 } else { rax });
+                Step::Done
+            }
+        }
+    }
+
     pub fn level_compare_store_pair(
         place: u8,
         _: &mut [u64; 6],
@@ -597,7 +610,7 @@ fn filled() -> Vec<(u64, u64)> {
 fn every_one_shot_sequence() {
     use one_shot::*;
     let memory = filled();
-    let pairs: [(Script, Script); 19] = [
+    let pairs: [(Script, Script); 22] = [
         (add, add),
         (compare_store, add),
         (compare_two_store, compare_store),
@@ -617,6 +630,9 @@ fn every_one_shot_sequence() {
         (level_bump_numbered, level_bump_numbered),
         (level_bump, level_bump_numbered),
         (level_compare_store_pair, level_bump_numbered),
+        (level_bump_guessed, level_bump_guessed),
+        (level_bump_numbered, level_bump_guessed),
+        (level_compare_store_pair, level_bump_guessed),
     ];
     let threes = [(pop_and_push as Script, list_pop as Script), (bump, bump), (add, add)];
     every_pair(&Code::shipped(), &pairs, &threes, &memory);

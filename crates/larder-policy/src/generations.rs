@@ -53,8 +53,9 @@ pub struct SizeFacts {
     pub pause: Nanos,
     /// From the end of the collection before to its beginning.
     pub since_last: Nanos,
-    /// Threads that took a buffer since the collection before.
-    pub allocating_threads: usize,
+    /// Owners of allocation buffers that filled theirs since the collection before: the allocating threads, or, where buffers belong to
+    /// processors, those.
+    pub owners: usize,
     /// The size of their buffers.
     pub buffer: Bytes,
 }
@@ -63,14 +64,14 @@ pub struct SizeFacts {
 const COST: u64 = 20;
 /// Below a share of one in so many, a smaller young generation would do.
 const CHEAP: u64 = 100;
-/// Buffers that each allocating thread should be able to take between two collections, so that what is left unused in the
-/// last one is little.
-const BUFFERS_A_THREAD: usize = 4;
+/// Buffers that each owner should be able to take between two collections, so that what is left unused in the last one is little.
+const BUFFERS_AN_OWNER: usize = 4;
 
 /// The young generation's size from now on.
 ///
 /// It doubles while collections take more than 5 % of the time, and shrinks by an eighth while they take less than 1 %; it
-/// is never below what gives each allocating thread four buffers.
+/// is never below what has four buffers in eden for each owner: the paper's rule, by allocating threads, where those have buffers. A
+/// thousand threads that share the buffers of two CPUs need no more room than two threads.
 pub fn young_size(facts: SizeFacts) -> Bytes {
     let cycle = facts.pause.0 + facts.since_last.0;
     let by_cost = if facts.pause.0.saturating_mul(COST) > cycle {
@@ -80,9 +81,9 @@ pub fn young_size(facts: SizeFacts) -> Bytes {
     } else {
         facts.size.0
     };
-    let by_threads =
-        facts.allocating_threads.saturating_mul(BUFFERS_A_THREAD).saturating_mul(facts.buffer.0).saturating_mul(2);
-    Bytes(by_cost.max(by_threads).clamp(facts.least.0, facts.most.0.max(facts.least.0)))
+    let buffers = facts.owners.saturating_mul(BUFFERS_AN_OWNER).saturating_mul(facts.buffer.0);
+    let by_owners = buffers.saturating_mul(SURVIVOR_PART) / (SURVIVOR_PART - 2);
+    Bytes(by_cost.max(by_owners).clamp(facts.least.0, facts.most.0.max(facts.least.0)))
 }
 
 /// What decides whether all of the heap is collected.
@@ -150,27 +151,27 @@ mod tests {
     }
 
     #[test]
-    fn the_young_generation_follows_its_cost_and_its_threads() {
+    fn the_young_generation_follows_its_cost_and_its_owners() {
         let table = [
-            // size, pause us, since us, threads -> size (MiB); between 4 and 64, buffers of 64 KiB
+            // size, pause us, since us, owners -> size (MiB); between 4 and 64, buffers of 64 KiB
             (8, 1000, 9_000, 1, 16),
             (8, 1000, 19_000, 1, 8),
             (8, 1000, 50_000, 1, 8),
             (8, 1000, 200_000, 1, 7),
             (4, 1000, 200_000, 1, 4),
             (64, 1000, 2_000, 1, 64),
-            (8, 1000, 50_000, 32, 16),
+            (8, 1000, 50_000, 48, 16),
             (8, 1000, 50_000, 1000, 64),
             (8, 0, 0, 0, 8),
         ];
-        for (size, pause, since, allocating_threads, expected) in table {
+        for (size, pause, since, owners, expected) in table {
             let facts = SizeFacts {
                 size: Bytes::mib(size),
                 least: Bytes::mib(4),
                 most: Bytes::mib(64),
                 pause: Nanos(pause * 1000),
                 since_last: Nanos(since * 1000),
-                allocating_threads,
+                owners,
                 buffer: Bytes(64 << 10),
             };
             assert_eq!(young_size(facts), Bytes::mib(expected), "{facts:?}");

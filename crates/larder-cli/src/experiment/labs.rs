@@ -82,6 +82,7 @@ pub fn vee05(size: Size) -> Result<Report, Failure> {
     figure_9(&mut report, &all["figure_9"]);
     table_2(&mut report, &all["table_2"]);
     figure_10(&mut report, &all["figure_10"]);
+    report.put("paper", paper::vee05());
     report.put("measured", all);
     Ok(report)
 }
@@ -285,6 +286,7 @@ pub fn hab(size: Size) -> Result<Report, Failure> {
         speedups(&mut report, points, level);
         foreign_table(&mut report, points, level, foreign);
     }
+    report.put("paper", paper::hab());
     report.put("measured", all);
     Ok(report)
 }
@@ -318,6 +320,8 @@ fn speedups(report: &mut Report, points: &[Value], level: &str) {
         let rows: Vec<Vec<String>> = points
             .iter()
             .zip(&tlabs)
+            // Where nobody has buffers there is nothing of the same size to compare with.
+            .filter(|(point, _)| figure == "Figure 3" || named(&point["rows"], "alone").is_some())
             .map(|(point, tlab)| {
                 let base = if figure == "Figure 3" {
                     growing
@@ -394,6 +398,34 @@ fn foreign_table(report: &mut Report, points: &[Value], level: &str, theirs: &Fo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever reads the file finds the papers' numbers beside ours.
+    #[test]
+    fn the_papers_numbers_are_in_the_file() {
+        let (vee05, hab) = (paper::vee05(), paper::hab());
+        let row = &vee05["table 2"]["client"]["50 rooms"][15];
+        assert_eq!(row["name"], "MB unused in these");
+        assert_eq!(row["values"][0], 3576.6);
+        assert_eq!(vee05["table 1"]["rows"][1]["cycles"], 6.718e9);
+        assert_eq!(hab[0]["rows"][0]["percent"][4], 1.93);
+        assert!(hab[1]["rows"][5]["percent"][0].is_null(), "the paper has none there");
+    }
+
+    /// A row of Figure 2 has something to be compared with.
+    #[test]
+    fn a_figure_has_no_empty_rows() {
+        let rate = |median: f64| serde_json::json!({ "median": median });
+        let row = |name: &str, median| serde_json::json!({ "name": name, "objects_per_cpu_second": rate(median) });
+        let points = [
+            serde_json::json!({ "tlab": "none", "rows": [row("4096 KiB", 1.0)] }),
+            serde_json::json!({ "tlab": "growing", "rows": [row("alone", 4.0), row("4096 KiB", 5.0)] }),
+        ];
+        let mut report = Report::new("a test");
+        speedups(&mut report, &points, "PLAB");
+        let text = &report.text;
+        let (first, second) = text.split_once("Figure 3").expect("both figures");
+        assert!(!first.contains("none ") && first.contains("1.25") && second.contains("0.250"), "{text}");
+    }
 
     #[test]
     fn the_golden_file_has_the_sequence_that_is_shown() {

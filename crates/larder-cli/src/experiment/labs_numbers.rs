@@ -1,5 +1,7 @@
 //! The numbers of VEE'05 and HAB, as printed.
 
+use serde_json::{Value, json};
+
 /// VEE'05, table 1: cycles of the whole program.
 pub const TABLE_1: [(&str, f64); 2] = [("threads", 6.636e9), ("CPUs", 6.718e9)];
 
@@ -168,3 +170,38 @@ pub const TABLE_II: Foreign = Foreign {
         ("growing", &[f64::NAN, f64::NAN, 1.42, 2.81]),
     ],
 };
+
+/// VEE'05's tables, for the file of numbers: ours are beside them there, too. Its figures 9 and 10 have none.
+pub fn vee05() -> Value {
+    let contenders = ["threads", "processors", "flip"];
+    let table_2 = |table: &Table2| -> Value {
+        let part = |rooms: usize| -> Value {
+            let rows = TABLE_2_ROWS.iter().zip(&table[rooms]);
+            rows.map(|(row, values)| json!({ "name": row.name, "values": values })).collect()
+        };
+        json!({ "10 rooms": part(0), "50 rooms": part(1) })
+    };
+    let table_1: Value = TABLE_1
+        .iter()
+        .zip(&TABLE_1_WHOLE)
+        .map(|((name, cycles), (seconds, instructions))| {
+            json!({ "buffers_of": name, "seconds": seconds, "instructions": instructions, "cycles": cycles })
+        })
+        .collect();
+    json!({
+        "table 1": { "objects": TABLE_1_OBJECTS, "rows": table_1 },
+        "table 2": { "contenders": contenders, "client": table_2(&TABLE_2), "server": table_2(&TABLE_2_SERVER) },
+    })
+}
+
+/// HAB's tables, likewise. Its figures 2 and 3 have no numbers.
+pub fn hab() -> Value {
+    [&TABLE_I, &TABLE_II]
+        .into_iter()
+        .map(|table| {
+            let rows: Value =
+                table.rows.iter().map(|(name, values)| json!({ "tlab": name, "percent": values })).collect();
+            json!({ "table": table.table, "columns": table.columns, "rows": rows })
+        })
+        .collect()
+}

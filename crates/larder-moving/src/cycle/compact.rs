@@ -75,7 +75,7 @@ impl<H: Host> Cycle<'_, H> {
         let obstacles = &mut self.own.obstacles;
         obstacles.clear();
         let mut passed = 0;
-        let mut to = extent.start;
+        let mut to = self.heap.old.next_start();
         for (i, region) in space.regions(extent.clone()).iter().enumerate() {
             region.starts.store(0, Ordering::Relaxed);
             let live = region.live.load(Ordering::Relaxed);

@@ -136,6 +136,18 @@ impl<H: Host> Cycle<'_, H> {
         Counters::add(&counters.young_collections, 1);
         counters.copying_ns.fetch_add(copied.since(standing).0, Ordering::Relaxed);
 
+        // Before the limit that it decides: what is found now is right for what comes next.
+        self.own.young_size = young_size(SizeFacts {
+            size: Bytes(self.own.young_size),
+            least: heap.config.young,
+            most: heap.config.most_young,
+            pause: copied.since(begin),
+            since_last: begin.since(self.own.last_end),
+            owners: retired.owners,
+            buffer: heap.config.buffers.sizes.first(),
+        })
+        .0
+        .next_multiple_of(2 * BLOCK);
         self.set_limit();
         let mut provided = None;
         let mut full = kind == Collection::Full || full_is_due(self.old_facts());
@@ -163,17 +175,6 @@ impl<H: Host> Cycle<'_, H> {
         heap.host.after_collection(if full { Collection::Full } else { Collection::Young });
 
         let end = clock::now();
-        self.own.young_size = young_size(SizeFacts {
-            size: Bytes(self.own.young_size),
-            least: heap.config.young,
-            most: heap.config.most_young,
-            pause: copied.since(begin),
-            since_last: begin.since(self.own.last_end),
-            allocating_threads: retired.allocating_threads,
-            buffer: heap.config.buffers.sizes.first(),
-        })
-        .0
-        .next_multiple_of(2 * BLOCK);
         self.own.last_end = end;
         let pause = end.since(begin).0;
         counters.young_bytes.store(self.own.young_size as u64, Ordering::Relaxed);

@@ -64,6 +64,59 @@ sequence! {
 }
 
 sequence! {
+    /// As [`level_bump_numbered`], from a frontier that is guessed: a word of the caller's, in which the sequence leaves what the frontier
+    /// was after its last commit.
+    ///
+    /// A load of what a locked instruction has just stored waits for that to end, and the next locked instruction for the load. Where nobody
+    /// else has taken meanwhile, the guess is right, nothing is loaded, and one is the time of the other. Where it is wrong, the compare
+    /// has brought the line and says what the frontier is, and the sequence starts over with that. Whatever the guess is, it does no harm:
+    /// the commit compares it. So a handler may change it at any time, and it may be of another area, or of before a stop. The limit was
+    /// read in the same run, before the commit: with a smaller number than the guess's it refuses, with a larger one the guess is of a
+    /// filling that is over, and the compare fails.
+    ///
+    /// What is no guess is odd, or 0, which a refill that was given up leaves: see [`level_bump_numbered`] for what that takes.
+    ///
+    /// # Safety
+    /// As for [`level_bump_numbered`]; `guess` is writable.
+    pub fn level_bump_guessed(frame: *const Frame, offset: usize, bytes: usize, guess: *mut usize) -> usize;
+    before {}
+    range {
+        shared_area!(),
+        "add r10, rsi",
+        delay!(1),
+        "mov rax, qword ptr [rcx]",
+        "lea r8, [rax + rdx]",
+        "cmp r8, qword ptr [r10 + 8]",
+        "ja 9f",
+        "mov r9, rax",
+        "lock cmpxchg qword ptr [r10], r8",
+    }
+    after {
+        "jne 8f",
+        "mov qword ptr [rcx], r8",
+        "mov rax, r9",
+        "shl rax, 16",
+        "shr rax, 16",
+        "ret",
+        "8:",
+        "mov qword ptr [rcx], rax",
+        "jmp 2b",
+    }
+    refused {
+        "mov rax, -1",
+        "ret",
+        // Too little by the guess: is it by what is there?
+        "9:",
+        "mov r8, qword ptr [r10]",
+        "mov qword ptr [rcx], r8",
+        "cmp r8, rax",
+        "jne 2b",
+        "xor eax, eax",
+        "ret",
+    }
+}
+
+sequence! {
     /// Adds to a word: 0, or 1 when it was refused.
     ///
     /// # Safety

@@ -35,4 +35,4 @@ pub mod word;
 
 pub use descriptor::{Descriptor, descriptors};
 pub use frame::{Frame, Header};
-pub use pair::{Near, SLAB, SLAB_SHIFT, Slot, bump, bump_near, bump_own, replace, replace_own};
+pub use pair::{Near, SLAB, SLAB_SHIFT, Slot, bump, bump_near, bump_of_thread, bump_own, replace, replace_own};

@@ -64,6 +64,7 @@ table! {
     stack::stack_push_many: 1, true, false;
     level::level_bump: 0, false, true;
     level::level_bump_numbered: 0, false, true;
+    level::level_bump_guessed: 0, false, true;
     level::level_add: 0, false, true;
     level::level_compare_store: 0, false, true;
     level::level_compare_store_pair: 0, false, true;

@@ -127,6 +127,10 @@ unsafe extern "C" fn bump(ground: &Ground, slot: usize, bytes: usize) -> usize {
     unsafe { sequence::bump(ground, slot, bytes) }
 }
 
+unsafe extern "C" fn bump_of_thread(ground: &Ground, slot: usize, bytes: usize) -> usize {
+    unsafe { sequence::bump_of_thread(ground, slot, bytes) }
+}
+
 unsafe extern "C" fn bump_near(near: &sequence::Near, bytes: usize) -> usize {
     unsafe { sequence::bump_near(near, bytes) }
 }
@@ -156,14 +160,16 @@ pub const OF_FUNCTIONS: [Copied; 9] = [
 pub const IN_C: [Copied; 1] = [("begin in C", || begin_in_c as *const () as usize)];
 
 /// The heaps'. What they do to the heap is tested by larder-testkit.
-pub const OF_THE_HEAP: [Copied; 3] = [
+pub const OF_THE_HEAP: [Copied; 4] = [
     ("bump of the fixed heap", || bump as *const () as usize),
+    ("bump of a thread", || bump_of_thread as *const () as usize),
     ("bump of the moving heap", || bump_near as *const () as usize),
     ("replace of the fixed heap", || sequence::replace as *const () as usize),
 ];
 
 /// The same, with arguments as C passes them.
-pub const OF_THE_HEAP_TO_CALL: [Copied; 2] = [
+pub const OF_THE_HEAP_TO_CALL: [Copied; 3] = [
     ("bump of the fixed heap", || bump as *const () as usize),
+    ("bump of a thread", || bump_of_thread as *const () as usize),
     ("replace of the fixed heap", || replace as *const () as usize),
 ];

@@ -116,6 +116,25 @@ fn the_fixed_heaps_sequences() {
     }
 }
 
+/// From index 0's slot, which stands for the thread's own.
+fn bump_of_thread(place: u8, l: &mut [u64; 6], r: (u64, u64), accounts: &mut Accounts) -> Step {
+    match bump(place, l, r, accounts) {
+        Step::Call(_, arguments) => Step::Call("bump of a thread", arguments),
+        step => step,
+    }
+}
+
+/// A thread's own buffer is used by the thread, its handlers, and a collector that aborts it.
+#[test]
+fn a_threads_own_sequence() {
+    let code = Code::of_the_heap();
+    let setting = |threads: &'static [Script]| Setting { handler: Some(bump_of_thread), ..heap(threads, 1, 3, true) };
+    clean_as(&code, "a handler", &setting(&[bump_of_thread]));
+    clean_as(&code, "a handler and a collector", &setting(&[bump_of_thread, retire]));
+    found(&setting(&[bump_of_thread]), "bump of a thread", one_short);
+    found(&setting(&[bump_of_thread]), "bump of a thread", not_armed);
+}
+
 #[test]
 fn faults_of_the_fixed_heaps_sequences_are_found() {
     let mutant = |threads: &[Script], cpus: usize, name: &str, change: fn(&mut Code, &str)| {
