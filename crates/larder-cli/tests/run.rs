@@ -5,6 +5,7 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 use support::{Folder, larder, stderr, stdout};
@@ -76,8 +77,17 @@ fn signals_sent_to_the_tool_reach_the_program() {
     for (name, number) in [("TERM", libc::SIGTERM), ("INT", libc::SIGINT), ("HUP", libc::SIGHUP)] {
         let folder = Folder::new();
         let script = format!("trap 'exit 42' {name}; echo ready; while :; do sleep 0.05; done");
-        let mut tool =
-            larder(&folder).args(["run", "--quiet", "--", "sh", "-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut command = larder(&folder);
+        command.args(["run", "--quiet", "--", "sh", "-c", &script]).stdout(Stdio::piped());
+        // A shell cannot trap what was ignored when it began, as SIGINT is in what a script runs in the background.
+        // SAFETY: one system call between fork and exec.
+        unsafe {
+            command.pre_exec(move || match libc::signal(number, libc::SIG_DFL) {
+                libc::SIG_ERR => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            });
+        }
+        let mut tool = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(tool.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
