@@ -122,6 +122,9 @@ pub struct Block {
 const _: () = assert!(size_of::<Block>() == 64);
 
 impl Block {
+    /// Where the state is.
+    pub const STATE: usize = core::mem::offset_of!(Self, state);
+
     /// A record of nothing.
     #[allow(clippy::new_without_default)] // A constant, which `default` is not.
     pub const fn new() -> Self {

@@ -7,6 +7,7 @@ use larder_blocks::block::{Block, State};
 use larder_blocks::class;
 use larder_blocks::space::BLOCK_SHIFT;
 use larder_trace::cells::Cells;
+use larder_trace::volley::{NOWHERE, Record, Records};
 use larder_trace::window::{NARROW, Range};
 use larder_trace::{Entry, Interior, Marked, Objects};
 use larder_units::BLOCK;
@@ -30,6 +31,17 @@ pub(crate) struct View {
     all_interior: bool,
 }
 
+/// What `records` promises.
+const _: () = {
+    assert!(size_of::<Block>() == Record::BYTES && align_of::<Block>() == Record::BYTES);
+    assert!(Block::STATE == Record::STATE && State::Small as u8 == Record::CELLS_STATE);
+    assert!(core::mem::offset_of!(Block, cell) == Record::CELL);
+    assert!(core::mem::offset_of!(Block, reciprocal) == Record::RECIPROCAL);
+    assert!(core::mem::offset_of!(Block, cells) == Record::COUNT);
+    assert!(core::mem::offset_of!(Block, descriptor) == Record::DESCRIPTOR);
+    assert!(core::mem::offset_of!(Block, marks) == Record::MARKS);
+};
+
 /// Where an object may be.
 #[derive(Clone, Copy)]
 pub(crate) struct Spot {
@@ -40,8 +52,6 @@ pub(crate) struct Spot {
     base: usize,
 }
 
-/// The mark byte of no object. No epoch is 0.
-static NOWHERE: AtomicU8 = AtomicU8::new(0);
 /// The record of no block.
 static NO_BLOCK: Block = Block::new();
 /// No place.
@@ -92,6 +102,18 @@ fn find_elsewhere(table: usize, offset: usize, all: bool) -> (&'static Block, u3
         _ => None,
     };
     cell.map_or((&NO_BLOCK, 0), |cell| (block, cell as u32))
+}
+
+/// Asks for the lines of an object of so many bytes behind the one of `start`, none beyond that of `last`.
+#[inline(always)]
+fn prefetch_lines(start: usize, last: usize, bytes: usize) {
+    larder_sys::hint::prefetch((start + LINE).min(last));
+    if bytes <= 2 * LINE {
+        return larder_sys::hint::prefetch(last);
+    }
+    for line in 2..PREFETCHED / LINE {
+        larder_sys::hint::prefetch((start + line * LINE).min(last));
+    }
 }
 
 impl View {
@@ -229,14 +251,7 @@ impl Objects for View {
         let start = select_unpredictable(scanned, word, mark);
         larder_sys::hint::prefetch(start);
         if cell > LINE {
-            let last = start + select_unpredictable(scanned, cell - 1, 0);
-            larder_sys::hint::prefetch((start + LINE).min(last));
-            if cell <= 2 * LINE {
-                return larder_sys::hint::prefetch(last);
-            }
-            for line in 2..PREFETCHED / LINE {
-                larder_sys::hint::prefetch((start + line * LINE).min(last));
-            }
+            prefetch_lines(start, start + select_unpredictable(scanned, cell - 1, 0), cell);
         }
     }
 
@@ -280,6 +295,22 @@ impl Objects for View {
             marks: core::ptr::with_exposed_provenance(block.marks.get()),
             words,
         })
+    }
+
+    #[inline(always)]
+    fn records(self) -> Records {
+        Records { base: self.base, table: self.table }
+    }
+
+    #[inline(always)]
+    fn located(self, spot: Spot) -> (usize, Marked) {
+        let entry = Entry::at(spot.base, spot.block.descriptor.get());
+        (core::ptr::from_ref(spot.mark).expose_provenance(), Marked { bytes: self.bytes_at(spot), entry })
+    }
+
+    #[inline(always)]
+    fn prefetch_rest(self, start: usize, bytes: usize) {
+        prefetch_lines(start, start + bytes.saturating_sub(1), bytes);
     }
 
     #[inline(always)]

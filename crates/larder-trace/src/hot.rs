@@ -5,6 +5,7 @@ use crate::descriptor::Entry;
 use crate::marker::Tally;
 use crate::objects::{Marked, Objects};
 use crate::stack::Cursor;
+use crate::volley::{LANES, Volley, Volleys};
 use crate::window::{self, Form, Look, Portable, Range};
 use crate::words::Words;
 
@@ -109,6 +110,62 @@ impl<H: Objects> Hot<H> {
                 self.scan::<L>(entry, words);
             }
         }
+    }
+
+    /// Looks up the newest words, of which there is one at least, and asks for what they lead to. There is room for a volley.
+    #[inline(always)]
+    pub fn aim<L: Look>(&mut self, words: &mut Words, volleys: &mut Volleys, all: bool) {
+        let n = words.len().min(LANES);
+        let at = words.top().wrapping_sub(n);
+        let volley = volleys.free();
+        // SAFETY: the newest words, which are in the heap's range; as for `drain_with`.
+        let special = unsafe { L::aim(at, n, self.heap.records(), all, volley) };
+        let lanes = |bits: u8| (0..LANES).filter(move |lane| bits >> lane & 1 != 0);
+        if special.others != 0 {
+            for lane in lanes(special.others) {
+                // SAFETY: one of these words.
+                let word = unsafe { at.add(lane).read() };
+                let (mark, Marked { bytes, entry }) = self.heap.located(self.heap.look_up(word, all));
+                (volley.marks[lane], volley.bytes[lane]) = (mark, bytes);
+                (volley.starts[lane], volley.descriptors[lane]) = (entry.start.addr(), entry.descriptor);
+                volley.asked[lane] = mark;
+                if entry.descriptor != 0 {
+                    volley.asked[lane] = word;
+                    self.heap.prefetch_rest(word, bytes);
+                }
+            }
+        }
+        for (&mark, &asked) in volley.marks.iter().zip(&volley.asked) {
+            larder_sys::hint::prefetch(mark);
+            larder_sys::hint::prefetch(asked);
+        }
+        if special.long != 0 {
+            lanes(special.long).for_each(|lane| self.heap.prefetch_rest(volley.asked[lane], volley.bytes[lane]));
+        }
+        volleys.come();
+        words.drop_newest(n);
+    }
+
+    /// Marks what a volley found; calls `f` for what is to be scanned in each object that was not marked yet, the newest word's last, so
+    /// that what is in it comes first.
+    #[inline(always)]
+    pub fn mark_volley(&mut self, volley: &Volley, mut f: impl FnMut(&mut Self, Entry)) {
+        for lane in 0..LANES {
+            // SAFETY: it was aimed.
+            if self.heap.mark_byte(unsafe { volley.mark(lane) }) {
+                self.tally.bytes += volley.bytes[lane];
+                self.tally.objects += 1;
+                f(self, Entry::at(volley.starts[lane], volley.descriptors[lane]));
+            }
+        }
+    }
+
+    /// Marks what a volley found, and adds the addresses in it. Whether some of it was no narrow object.
+    #[inline(always)]
+    pub fn scan_volley<L: Look>(&mut self, words: &mut Words, volley: &Volley) -> bool {
+        let mut is_long = false;
+        self.mark_volley(volley, |hot, entry| is_long |= hot.scan::<L>(entry, words));
+        is_long
     }
 
     /// Takes the place that has waited longest out of the queue, which is not empty. `empty_at` is as in the marker.
@@ -231,13 +288,19 @@ impl<H: Objects> Hot<H> {
         }
     }
 
+    /// Puts what is to be scanned in an object on the stack.
+    #[inline(always)]
+    pub fn keep(&mut self, entry: Entry) {
+        // Whether an object must be scanned is hard to foresee: no branch.
+        if !self.stack.push_if(entry, entry.descriptor != 0) {
+            self.overflowed |= self.refused.replace(entry).is_some();
+        }
+    }
+
     #[inline(always)]
     pub fn mark(&mut self, place: H::Place) {
         if let Some(entry) = self.take(place) {
-            // Whether an object must be scanned is hard to foresee: no branch.
-            if !self.stack.push_if(entry, entry.descriptor != 0) {
-                self.overflowed |= self.refused.replace(entry).is_some();
-            }
+            self.keep(entry);
         }
     }
 }

@@ -22,6 +22,7 @@ pub mod public;
 pub mod stack;
 mod table;
 pub mod toggle;
+pub mod volley;
 pub mod window;
 mod words;
 

@@ -4,6 +4,9 @@
 //! entries have their mark byte and their object prefetched, so that the cache misses of several objects overlap
 //! (thesis 3.4; the queue is Cher, Hosking and Vitek's).
 //!
+//! Where the processor has vectors for it, eight words are looked up at once and wait as one: [`crate::volley`]. The queue is then used
+//! where words come one by one, or lead far away.
+//!
 //! Neighbouring words of an array often refer to objects of one block. Those are marked and scanned together, without the queue:
 //! [`crate::cells`].
 
@@ -19,6 +22,7 @@ use crate::hot::{BATCH, Hot, Locality, PIECE, QUEUE, STEPS, collect_best, collec
 use crate::objects::{Interior, Objects};
 use crate::public::{self, Public};
 use crate::stack::Stack;
+use crate::volley::{LANES, Volleys};
 use crate::window::{self, Form, Look, Portable};
 pub use crate::words::WORDS;
 use crate::words::Words;
@@ -352,6 +356,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         let mut wanting = false;
         let mut locality = Locality::default();
         let mut clusters = Clusters::new();
+        let mut volleys = Volleys::new();
         // The newest words are an array's. What small objects refer to is a cluster as often, but taking it so marks a tree in another
         // order than it was made in: trees made from the leaves up took a third longer.
         let mut in_array = false;
@@ -361,6 +366,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                 self.lower(hot);
                 self.keep(&mut words, usize::MAX, all);
                 self.keep_clusters(&mut clusters);
+                self.keep_volleys(&mut volleys);
                 self.flush();
                 return self.own.stack.is_empty();
             }
@@ -374,7 +380,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                 self.share(&mut announce);
                 hot = self.lift();
             }
-            if words.is_empty() && clusters.is_empty() {
+            if words.is_empty() && clusters.is_empty() && volleys.is_empty() {
                 if hot.at != self.empty_at && (wanting || hot.stack.is_empty()) {
                     let place = hot.take_waiting(&mut self.queue, &mut self.empty_at);
                     if let Some(entry) = hot.take(place) {
@@ -429,7 +435,12 @@ impl<'a, H: Objects> Marker<'a, H> {
             } else {
                 wanting = false;
             }
-            if words.len() == 1 && clusters.is_empty() && hot.stack.is_empty() && hot.at == self.empty_at {
+            if words.len() == 1
+                && clusters.is_empty()
+                && volleys.is_empty()
+                && hot.stack.is_empty()
+                && hot.at == self.empty_at
+            {
                 // A list: there is nothing else to do while the next element is fetched, and nothing waits in the queue.
                 let word = words.all()[0];
                 words.clear();
@@ -454,6 +465,23 @@ impl<'a, H: Objects> Marker<'a, H> {
                 }
                 in_array &= words.len() >= TOGETHER;
                 if in_array && hot.take_cluster::<L, QUEUED>(&mut words, &mut clusters, all) {
+                    continue;
+                }
+                if QUEUED && L::AIMS {
+                    let mut is_long = false;
+                    if (volleys.is_full() || words.len() < LANES)
+                        && let Some(volley) = volleys.oldest()
+                    {
+                        is_long = hot.scan_volley::<L>(&mut words, volley);
+                    }
+                    if !words.is_empty() {
+                        hot.aim::<L>(&mut words, &mut volleys, all);
+                    } else if volleys.is_empty() {
+                        break;
+                    }
+                    if is_long {
+                        break;
+                    }
                     continue;
                 }
                 if words.is_empty() {
@@ -518,6 +546,16 @@ impl<'a, H: Objects> Marker<'a, H> {
                 rest &= rest - 1;
             }
         }
+    }
+
+    /// Marks what the volleys that wait found, and puts it on the stack.
+    #[inline(never)]
+    fn keep_volleys(&mut self, volleys: &mut Volleys) {
+        let mut hot = self.lift();
+        while let Some(volley) = volleys.oldest() {
+            hot.mark_volley(volley, |hot, entry| hot.keep(entry));
+        }
+        self.lower(hot);
     }
 
     /// Whether there are others, and nothing that they could take.

@@ -4,6 +4,7 @@ use core::sync::atomic::AtomicU8;
 
 use crate::cells::Cells;
 use crate::descriptor::Entry;
+use crate::volley::Records;
 use crate::window::Range;
 
 /// Whether a word that points into the middle of an object keeps it.
@@ -59,6 +60,15 @@ pub trait Objects: Copy {
 
     /// The cells of the block that the word points into, if they are leaves or narrow. The word is as for [`Objects::look_up`].
     fn cells_around(self, word: usize) -> Option<Cells>;
+
+    /// Where its blocks' records are.
+    fn records(self) -> Records;
+
+    /// What a volley says of the object at the place: the address of its mark byte, and what it is if it is marked.
+    fn located(self, place: Self::Place) -> (usize, Marked);
+
+    /// Asks for the lines behind the first of an object that keeps so many bytes.
+    fn prefetch_rest(self, start: usize, bytes: usize);
 
     /// As [`Objects::mark`], by the mark byte: whether the object is allocated and was not marked yet.
     fn mark_byte(self, mark: &AtomicU8) -> bool;

@@ -7,6 +7,7 @@
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::cells::{Cells, Located, TOGETHER};
+use crate::volley::{Records, Special, Volley};
 
 /// Words in a window.
 pub const WIDTH: usize = 64;
@@ -66,6 +67,19 @@ pub trait Look {
         located.find(words, cells, all)
     }
 
+    /// Whether it can [`aim`](Look::aim).
+    const AIMS: bool = false;
+
+    /// Finds out where the objects are that the `n` words (1 to [`LANES`](crate::volley::LANES)) at `at` lead to, each in the lane of its
+    /// number. `all` as in [`Located::find`]. The lanes among `others` are left to the caller, and nothing was asked for yet.
+    ///
+    /// # Safety
+    /// The words are readable and inside the heap's range, the records are the heap's, and the processor has what the form asks for.
+    #[inline(always)]
+    unsafe fn aim(_at: *const usize, _n: usize, _records: Records, _all: bool, _volley: &mut Volley) -> Special {
+        unreachable!("this form does not aim")
+    }
+
     /// [`Look::collect`] for several objects, in their order; returns how many addresses they have together.
     ///
     /// # Safety
@@ -117,6 +131,7 @@ mod x86 {
 
     use super::{Look, Range, WIDTH};
     use crate::cells::{Cells, ENOUGH, Located, NEWEST, TOGETHER};
+    use crate::volley::{NO_RECORD, NOWHERE, Record, Records, Special, Volley};
 
     /// 4 words in an instruction. Needs AVX2.
     pub struct Avx2;
@@ -207,6 +222,67 @@ mod x86 {
                 let inside = _mm512_cmplt_epu64_mask(_mm512_sub_epi64(words, base), span);
                 _mm512_storeu_si512(out.cast(), _mm512_maskz_compress_epi64(inside, words));
                 inside.count_ones() as usize
+            }
+        }
+
+        const AIMS: bool = true;
+
+        #[inline(always)]
+        unsafe fn aim(at: *const usize, n: usize, records: Records, all: bool, volley: &mut Volley) -> Special {
+            /// Bytes in a cache line.
+            const LINE: i64 = 64;
+            // SAFETY: the caller has AVX-512; every word has a record, and a lane without one reads that of no block; the arrays are as
+            // long as the register, and aligned.
+            unsafe {
+                let lanes = _bzhi_u32(0xFF, n as u32) as u8;
+                let words = _mm512_maskz_loadu_epi64(lanes, at.cast());
+                let offsets = _mm512_sub_epi64(words, _mm512_set1_epi64(records.base as i64));
+                let numbers = _mm512_srli_epi64::<{ BLOCK.0.trailing_zeros() }>(offsets);
+                let places = _mm512_slli_epi64::<{ Record::BYTES.trailing_zeros() }>(numbers);
+                let no_record = _mm512_set1_epi64((&raw const NO_RECORD).addr() as i64);
+                let places = _mm512_mask_add_epi64(no_record, lanes, places, _mm512_set1_epi64(records.table as i64));
+                let mut of = [0usize; TOGETHER];
+                _mm512_storeu_si512(of.as_mut_ptr().cast(), places);
+                // 16 bytes of the records of every other lane, side by side. The processor reads 16 aligned bytes at once, as all do that
+                // have AVX: who changes a record meanwhile shows all of them, or none.
+                let four = |lane: usize, byte: usize| {
+                    let load = |lane: usize| _mm_load_si128(core::ptr::with_exposed_provenance(of[lane] + byte));
+                    let rows = _mm512_castsi128_si512(load(lane));
+                    let rows = _mm512_inserti32x4::<1>(rows, load(lane + 2));
+                    let rows = _mm512_inserti32x4::<2>(rows, load(lane + 4));
+                    _mm512_inserti32x4::<3>(rows, load(lane + 6))
+                };
+                let (even, odd) = (four(0, Record::STATE), four(1, Record::STATE));
+                let state_and_cell = _mm512_unpacklo_epi64(even, odd);
+                let reciprocal_and_count = _mm512_unpackhi_epi64(even, odd);
+                // ORDER block.publish: Acquire, between the states above and the rest of the records below, with the store in `set_state`.
+                core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
+                let (even, odd) = (four(0, Record::DESCRIPTOR), four(1, Record::DESCRIPTOR));
+                let descriptors = _mm512_unpacklo_epi64(even, odd);
+                let marks = _mm512_unpackhi_epi64(even, odd);
+                let within = _mm512_and_si512(offsets, _mm512_set1_epi64(BLOCK.0 as i64 - 1));
+                let numbers =
+                    _mm512_srli_epi64(_mm512_mul_epu32(_mm512_srli_epi64(within, 4), reciprocal_and_count), 31);
+                let counts = _mm512_srli_epi64(reciprocal_and_count, 32);
+                let cells = _mm512_srli_epi64(state_and_cell, 32);
+                let from = _mm512_mul_epu32(numbers, cells);
+                let is_cell = _mm512_cmplt_epu64_mask(numbers, counts);
+                let state = _mm512_and_si512(state_and_cell, _mm512_set1_epi64(0xFF));
+                let is_small = _mm512_cmpeq_epi64_mask(state, _mm512_set1_epi64(i64::from(Record::CELLS_STATE)));
+                let keeps = if all { u8::MAX } else { _mm512_cmpeq_epi64_mask(within, from) };
+                let good = is_small & is_cell & keeps;
+                let starts = _mm512_add_epi64(_mm512_sub_epi64(words, within), from);
+                let nowhere = _mm512_set1_epi64((&raw const NOWHERE).addr() as i64);
+                let marks = _mm512_mask_add_epi64(nowhere, good, marks, numbers);
+                let is_scanned = _mm512_mask_test_epi64_mask(good, descriptors, descriptors);
+                let is_long = _mm512_mask_cmpgt_epu64_mask(is_scanned, cells, _mm512_set1_epi64(LINE));
+                _mm512_store_si512(volley.marks.as_mut_ptr().cast(), marks);
+                _mm512_store_si512(volley.starts.as_mut_ptr().cast(), starts);
+                _mm512_store_si512(volley.descriptors.as_mut_ptr().cast(), descriptors);
+                _mm512_store_si512(volley.bytes.as_mut_ptr().cast(), cells);
+                let asked = _mm512_mask_mov_epi64(marks, is_scanned, words);
+                _mm512_store_si512(volley.asked.as_mut_ptr().cast(), asked);
+                Special { others: lanes & !(good | is_small & (!is_cell)), long: is_long }
             }
         }
 

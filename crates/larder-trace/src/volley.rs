@@ -1,0 +1,260 @@
+//! Eight words looked up together, whatever blocks they lead to.
+//!
+//! What a word's block says about its cells is one line of memory. The eight lines of eight words are turned into columns; the places of the
+//! objects' marks, where they begin and what to scan in them are then computed by one vector instruction each. Their marks and their memory
+//! are asked for, and the eight wait until some others have come. So an object takes fewer instructions than by a queue of single places, and
+//! objects are still scanned one after the other, in nearly the same order.
+//!
+//! Several volleys wait at once: where one word is looked up after the other, the next misses of the cache are asked for while the processor
+//! waits for one, and here they come in turns. Two at once were slower than the queue, four and six faster (an Intel Xeon, 2026-11-22; figures in
+//! `docs/performance.md`).
+
+use core::sync::atomic::AtomicU8;
+
+use crate::cells::TOGETHER;
+
+/// Words that are looked up together.
+pub const LANES: usize = TOGETHER;
+/// Volleys that wait.
+const DEPTH: usize = 4;
+
+/// Where a heap keeps the records of its blocks, one behind the other. Each is laid out as [`Record`] says.
+#[derive(Clone, Copy, Debug)]
+pub struct Records {
+    /// The heap's first address, where its first block begins.
+    pub base: usize,
+    /// Address of the first block's record.
+    pub table: usize,
+}
+
+/// Where the record of a block has what, in bytes from its beginning. The heap asserts that its own are so.
+pub struct Record;
+
+impl Record {
+    /// Bytes in a record, to a multiple of which it is aligned.
+    pub const BYTES: usize = 64;
+    /// One byte.
+    pub const STATE: usize = 0;
+    /// The state of the first block of a run of cells.
+    pub const CELLS_STATE: u8 = 2;
+    /// Four bytes: bytes in a cell.
+    pub const CELL: usize = 4;
+    /// Four bytes: see [`crate::cells::Cells::reciprocal`].
+    pub const RECIPROCAL: usize = 8;
+    /// Four bytes: how many cells there are.
+    pub const COUNT: usize = 12;
+    /// Eight bytes: what to scan in an object.
+    pub const DESCRIPTOR: usize = 32;
+    /// Eight bytes: address of the first cell's mark byte.
+    pub const MARKS: usize = 40;
+}
+
+/// Memory of a record.
+#[repr(align(64))]
+pub struct Line(pub [u8; Record::BYTES]);
+
+/// The record of no block: for lanes without a word.
+pub static NO_RECORD: Line = Line([0; Record::BYTES]);
+/// The mark byte of no object. No epoch is 0.
+pub static NOWHERE: AtomicU8 = AtomicU8::new(0);
+
+/// The objects that eight words lead to.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub struct Volley {
+    /// Addresses of their mark bytes; that of [`NOWHERE`] where there is no object, and the rest of the lane means nothing.
+    pub marks: [usize; LANES],
+    /// Where they begin.
+    pub starts: [usize; LANES],
+    /// What to scan in each.
+    pub descriptors: [usize; LANES],
+    /// Bytes that each keeps.
+    pub bytes: [usize; LANES],
+    /// What to ask for beside the mark: of an object that is scanned what the word points to, else the mark once more.
+    pub asked: [usize; LANES],
+}
+
+impl Volley {
+    /// No objects.
+    pub const NONE: Self =
+        Self { marks: [0; LANES], starts: [0; LANES], descriptors: [0; LANES], bytes: [0; LANES], asked: [0; LANES] };
+
+    /// The mark byte of a lane.
+    ///
+    /// # Safety
+    /// The volley was aimed.
+    #[inline(always)]
+    pub unsafe fn mark(&self, lane: usize) -> &'static AtomicU8 {
+        // SAFETY: of a cell of the heap, or of none; mark bytes are never unmapped.
+        unsafe { &*core::ptr::with_exposed_provenance(self.marks[lane]) }
+    }
+}
+
+/// Lanes of a volley in which something is left to be done, a bit for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Special {
+    /// Their words are to be looked up one by one: they lead to no run of cells, or not into its first block, or not to the beginning of
+    /// a cell where only that counts.
+    pub others: u8,
+    /// Their objects are scanned, and may be longer than a line.
+    pub long: u8,
+}
+
+/// Volleys that wait for their objects' memory: first in, first out.
+pub struct Volleys {
+    waiting: [Volley; DEPTH],
+    /// How many came.
+    came: usize,
+    /// How many went.
+    went: usize,
+}
+
+impl Volleys {
+    /// None.
+    #[inline(always)]
+    pub fn new() -> Self {
+        Self { waiting: [Volley::NONE; DEPTH], came: 0, went: 0 }
+    }
+
+    /// Whether none waits.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.came == self.went
+    }
+
+    /// Whether the oldest must go before another comes.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.came - self.went == DEPTH
+    }
+
+    /// Where the next goes; there is room.
+    #[inline(always)]
+    pub fn free(&mut self) -> &mut Volley {
+        &mut self.waiting[self.came % DEPTH]
+    }
+
+    /// What is in the free place has come.
+    #[inline(always)]
+    pub fn come(&mut self) {
+        self.came += 1;
+    }
+
+    /// Takes the one that has waited longest, if there is one. It stays as it is until another comes.
+    #[inline(always)]
+    pub fn oldest(&mut self) -> Option<&Volley> {
+        if self.is_empty() {
+            return None;
+        }
+        self.went += 1;
+        Some(&self.waiting[(self.went - 1) % DEPTH])
+    }
+}
+
+impl Default for Volleys {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volleys_go_in_the_order_in_which_they_came() {
+        let mut volleys = Volleys::new();
+        assert!(volleys.oldest().is_none());
+        let mut went = Vec::new();
+        for i in 0..3 * DEPTH {
+            if volleys.is_full() {
+                went.extend(volleys.oldest().map(|volley| volley.starts[0]));
+            }
+            volleys.free().starts = [i; LANES];
+            volleys.come();
+        }
+        while let Some(volley) = volleys.oldest() {
+            went.push(volley.starts[0]);
+        }
+        assert!(volleys.is_empty() && went.iter().copied().eq(0..3 * DEPTH), "{went:?}");
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_volley_finds_what_is_found_one_by_one() {
+        use larder_units::BLOCK;
+
+        use crate::window::{self, Avx512, Form, Look};
+
+        const BASE: usize = 0x7000_0000_0000;
+        const BLOCKS: usize = 6;
+        /// Mark bytes of a block: an address each, at which nothing is read.
+        const MARKS: usize = 0x6000_0000_0000;
+        if window::best() != Form::Avx512 {
+            eprintln!("SKIPPED: the processor does not aim");
+            return;
+        }
+        // State, cell size and descriptor of each block: with what a stale record may hold where it is none of cells.
+        let blocks: [(u8, usize, usize); BLOCKS] =
+            [(2, 16, 0), (2, 32, 32), (2, 112, 112), (3, 32, 32), (4, 48, 48), (2, 432, 9)];
+        let count = |cell: usize| BLOCK.0 / cell;
+        let table = blocks.map(|(state, cell, descriptor)| {
+            let mut line = Line([0; Record::BYTES]);
+            let mut put = |at: usize, bytes: &[u8]| line.0[at..at + bytes.len()].copy_from_slice(bytes);
+            let reciprocal = (1u64 << 31).div_ceil(cell as u64 / 16) as u32;
+            put(Record::STATE, &[state, 0xAA, 0xBB, 0xCC]);
+            put(Record::CELL, &(cell as u32).to_le_bytes());
+            put(Record::RECIPROCAL, &reciprocal.to_le_bytes());
+            put(Record::COUNT, &(count(cell) as u32).to_le_bytes());
+            put(Record::DESCRIPTOR, &descriptor.to_le_bytes());
+            put(Record::MARKS, &(MARKS + cell * 0x1_0000).to_le_bytes());
+            line
+        });
+        let records = Records { base: BASE, table: table.as_ptr().expose_provenance() };
+        let nowhere = (&raw const NOWHERE).addr();
+        let mut seed = 1u64;
+        let mut random = |n: usize| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) as usize % n
+        };
+        // Objects found, lanes that are special, words that lead to none.
+        let mut seen = [0; 4];
+        for round in 0..20_000 {
+            let n = 1 + round % LANES;
+            let words: [usize; LANES] = core::array::from_fn(|_| {
+                let (block, within) = (random(BLOCKS), random(BLOCK.0));
+                let within = if round % 3 == 0 { within } else { within / blocks[block].1 * blocks[block].1 };
+                BASE + block * BLOCK.0 + within
+            });
+            for all in [false, true] {
+                let mut volley = Volley::NONE;
+                // SAFETY: the words are inside the range, and the records are right for it.
+                let special = unsafe { Avx512::aim(words.as_ptr(), n, records, all, &mut volley) };
+                for lane in 0..LANES {
+                    let (others, long) = (special.others >> lane & 1 != 0, special.long >> lane & 1 != 0);
+                    let (word, offset) = (words[lane], words[lane] - BASE);
+                    let (state, cell, descriptor) = blocks[offset / BLOCK.0];
+                    let within = offset % BLOCK.0;
+                    let (number, is_cell) = (within / cell, within / cell < count(cell));
+                    let counts = all || within.is_multiple_of(cell);
+                    let expects_other = lane < n && (state != 2 || is_cell && !counts);
+                    assert_eq!(others, expects_other, "lane {lane} of {n}, {words:x?}");
+                    if lane >= n || others || !is_cell {
+                        assert_eq!((volley.marks[lane], long), (nowhere, false), "lane {lane} of {n}, {words:x?}");
+                        assert_eq!(volley.asked[lane], nowhere);
+                        seen[if others { 1 } else { 2 }] += usize::from(lane < n);
+                        continue;
+                    }
+                    let mark = MARKS + cell * 0x1_0000 + number;
+                    assert_eq!(volley.marks[lane], mark, "lane {lane} of {n}, {words:x?}");
+                    assert_eq!(volley.starts[lane], word - within % cell);
+                    assert_eq!((volley.descriptors[lane], volley.bytes[lane]), (descriptor, cell));
+                    assert_eq!(volley.asked[lane], if descriptor == 0 { mark } else { word });
+                    assert_eq!(long, descriptor != 0 && cell > 64);
+                    seen[if long { 3 } else { 0 }] += 1;
+                }
+            }
+        }
+        assert!(seen.iter().all(|&n| n > 100), "{seen:?}");
+    }
+}
