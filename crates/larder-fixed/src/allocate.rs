@@ -127,8 +127,8 @@ pub unsafe fn allocate_slow(kind: usize, bytes: usize) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn allocate_elsewhere(kind: usize, class: usize) -> *mut u8 {
-    for larger in class + 1..CLASSES.len() {
-        let (offset, cell) = (slot_offset(kind, larger), CLASSES[larger].cell as usize);
+    for (larger, of) in CLASSES.iter().enumerate().skip(class + 1) {
+        let (offset, cell) = (slot_offset(kind, larger), of.cell as usize);
         // SAFETY: offset and cell belong together; without sequences buffers belong to threads.
         let mut at = unsafe {
             if HEAP.labs.by_thread() { HEAP.labs.take_own(offset, cell) } else { HEAP.labs.take(offset, cell) }

@@ -1,6 +1,6 @@
 //! What a door may choose before the heap exists.
 
-pub use larder_trace::window::Form;
+pub use larder_trace::window::{Form, usual as usual_scan};
 use larder_units::Bytes;
 
 /// Choices at initialisation.
@@ -40,7 +40,7 @@ impl Default for Options {
             suspend_signal: libc::SIGPWR,
             sharing: crate::sharing::Setting::default(),
             collect_every: None,
-            widest_scan: Form::Avx512,
+            widest_scan: usual_scan(),
             ablation: crate::ablation::Ablation::NONE,
         }
     }

@@ -6,7 +6,7 @@
 
 use core::ffi::CStr;
 
-use larder_fixed::options::{Form, Options};
+use larder_fixed::options::{Form, Options, usual_scan};
 use larder_fixed::settings as heap;
 use larder_sys::env::{is_set, parse_size, size, var};
 use larder_units::Bytes;
@@ -90,12 +90,14 @@ pub fn read() -> Options {
 /// The widest vector instructions that `LARDER_SIMD` allows for scanning.
 fn widest_scan() -> Form {
     match var(c"LARDER_SIMD").map(CStr::to_bytes) {
-        None | Some(b"avx512") => Form::Avx512,
+        None => usual_scan(),
+        Some(b"volleys") => Form::Volleys,
+        Some(b"avx512") => Form::Avx512,
         Some(b"avx2") => Form::Avx2,
         Some(b"none") => Form::Portable,
         Some(_) => {
-            larder_sys::say!("LARDER_SIMD is none of none, avx2 and avx512, and is ignored");
-            Form::Avx512
+            larder_sys::say!("LARDER_SIMD is none of none, avx2, avx512 and volleys, and is ignored");
+            usual_scan()
         }
     }
 }

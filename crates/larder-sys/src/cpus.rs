@@ -47,6 +47,19 @@ pub struct Simd {
     pub bmi2: bool,
 }
 
+/// Whether the processor is one of Intel's.
+#[cfg(target_arch = "x86_64")]
+pub fn is_intel() -> bool {
+    let core::arch::x86_64::CpuidResult { ebx, edx, ecx, .. } = core::arch::x86_64::__cpuid(0);
+    [ebx, edx, ecx].map(u32::to_le_bytes) == [*b"Genu", *b"ineI", *b"ntel"]
+}
+
+/// As above.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn is_intel() -> bool {
+    false
+}
+
 /// Asks the processor. Not fast: a hypervisor may answer.
 #[cfg(target_arch = "x86_64")]
 pub fn simd() -> Simd {

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 
 use larder_fixed::concurrent::Way;
 use larder_fixed::finalization::{self, Order};
-use larder_fixed::options::{Form, Options};
+use larder_fixed::options::{Form, Options, usual_scan};
 use larder_fixed::{
     allocate, allocate_aligned, allocate_many, concurrent, cycle, free, generations, init, kind, object,
 };
@@ -56,7 +56,7 @@ pub struct Plan {
 
 impl Plan {
     /// A plain run.
-    pub const fn new(threads: usize, seed: u64, steps: usize) -> Self {
+    pub fn new(threads: usize, seed: u64, steps: usize) -> Self {
         Self {
             threads,
             seed,
@@ -66,7 +66,7 @@ impl Plan {
             all_interior_pointers: true,
             finalizers: true,
             markers: None,
-            widest_scan: Form::Avx512,
+            widest_scan: usual_scan(),
             beside: None,
             markers_beside: None,
             young: 0,

@@ -26,7 +26,7 @@ fn eight_threads_where_only_bases_count_in_the_heap() {
     });
 }
 
-/// With narrower vector instructions than the processor has.
+/// With no better form of vector instructions than this.
 fn narrower(name: &str, widest_scan: Form) {
     for_each_seed(name, &[], |seed| {
         let plan = Plan { widest_scan, all_interior_pointers: seed % 2 == 0, ..Plan::new(4, seed, 1500) };
@@ -42,6 +42,17 @@ fn four_threads_scanned_without_vectors() {
 #[test]
 fn four_threads_scanned_with_avx2_at_most() {
     narrower("four_threads_scanned_with_avx2_at_most", Form::Avx2);
+}
+
+#[test]
+fn four_threads_scanned_with_avx512_at_most() {
+    narrower("four_threads_scanned_with_avx512_at_most", Form::Avx512);
+}
+
+/// Words are looked up eight at a time, which is usual on some processors only.
+#[test]
+fn four_threads_scanned_in_volleys() {
+    narrower("four_threads_scanned_in_volleys", Form::Volleys);
 }
 
 #[test]

@@ -439,7 +439,7 @@ pub unsafe fn collect_best(at: *const usize, n: usize, range: Range, out: *mut u
             #[cfg(target_arch = "x86_64")]
             Form::Avx2 => avx2(at, n, range, out),
             #[cfg(target_arch = "x86_64")]
-            Form::Avx512 => avx512(at, n, range, out),
+            Form::Avx512 | Form::Volleys => avx512(at, n, range, out),
             _ => collect_wide::<Portable>(at, n, range, out),
         }
     }

@@ -305,13 +305,16 @@ impl<'a, H: Objects> Marker<'a, H> {
 
     fn drain_as<const QUEUED: bool>(&mut self, announce: impl FnMut(usize), interrupted: impl FnMut() -> bool) -> bool {
         match window::best() {
-            Form::Portable => self.drain_with::<Portable, QUEUED>(announce, interrupted),
+            Form::Portable => self.drain_with::<Portable, QUEUED, false>(announce, interrupted),
             // SAFETY: the processor has what the form asks for.
             #[cfg(target_arch = "x86_64")]
             Form::Avx2 => unsafe { self.drain_avx2::<QUEUED>(announce, interrupted) },
             // SAFETY: likewise.
             #[cfg(target_arch = "x86_64")]
-            Form::Avx512 => unsafe { self.drain_avx512::<QUEUED>(announce, interrupted) },
+            Form::Avx512 => unsafe { self.drain_avx512::<QUEUED, false>(announce, interrupted) },
+            // SAFETY: likewise.
+            #[cfg(target_arch = "x86_64")]
+            Form::Volleys => unsafe { self.drain_avx512::<QUEUED, QUEUED>(announce, interrupted) },
             #[cfg(not(target_arch = "x86_64"))]
             _ => unreachable!("forms of other processors"),
         }
@@ -324,21 +327,21 @@ impl<'a, H: Objects> Marker<'a, H> {
         announce: impl FnMut(usize),
         interrupted: impl FnMut() -> bool,
     ) -> bool {
-        self.drain_with::<window::Avx2, QUEUED>(announce, interrupted)
+        self.drain_with::<window::Avx2, QUEUED, false>(announce, interrupted)
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,avx512f,bmi1,bmi2,popcnt")]
-    fn drain_avx512<const QUEUED: bool>(
+    fn drain_avx512<const QUEUED: bool, const AIMED: bool>(
         &mut self,
         announce: impl FnMut(usize),
         interrupted: impl FnMut() -> bool,
     ) -> bool {
-        self.drain_with::<window::Avx512, QUEUED>(announce, interrupted)
+        self.drain_with::<window::Avx512, QUEUED, AIMED>(announce, interrupted)
     }
 
     #[inline(always)]
-    fn drain_with<L: Look, const QUEUED: bool>(
+    fn drain_with<L: Look, const QUEUED: bool, const AIMED: bool>(
         &mut self,
         mut announce: impl FnMut(usize),
         mut interrupted: impl FnMut() -> bool,
@@ -467,7 +470,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                 if in_array && hot.take_cluster::<L, QUEUED>(&mut words, &mut clusters, all) {
                     continue;
                 }
-                if QUEUED && L::AIMS {
+                if AIMED {
                     let mut is_long = false;
                     if (volleys.is_full() || words.len() < LANES)
                         && let Some(volley) = volleys.oldest()
