@@ -146,25 +146,29 @@ impl<H: Objects> Hot<H> {
         words.drop_newest(n);
     }
 
-    /// Marks what a volley found; calls `f` for what is to be scanned in each object that was not marked yet, the newest word's last, so
-    /// that what is in it comes first.
+    /// Marks the object of one lane; says what is to be scanned in it if it was not marked yet. The lanes in their order, so that what the
+    /// newest word leads to comes first.
     #[inline(always)]
-    pub fn mark_volley(&mut self, volley: &Volley, mut f: impl FnMut(&mut Self, Entry)) {
-        for lane in 0..LANES {
-            // SAFETY: it was aimed.
-            if self.heap.mark_byte(unsafe { volley.mark(lane) }) {
-                self.tally.bytes += volley.bytes[lane];
-                self.tally.objects += 1;
-                f(self, Entry::at(volley.starts[lane], volley.descriptors[lane]));
-            }
+    pub fn mark_lane(&mut self, volley: &Volley, lane: usize) -> Option<Entry> {
+        // SAFETY: it was aimed.
+        if !self.heap.mark_byte(unsafe { volley.mark(lane) }) {
+            return None;
         }
+        self.tally.bytes += volley.bytes[lane];
+        self.tally.objects += 1;
+        Some(Entry::at(volley.starts[lane], volley.descriptors[lane]))
     }
 
     /// Marks what a volley found, and adds the addresses in it. Whether some of it was no narrow object.
     #[inline(always)]
     pub fn scan_volley<L: Look>(&mut self, words: &mut Words, volley: &Volley) -> bool {
         let mut is_long = false;
-        self.mark_volley(volley, |hot, entry| is_long |= hot.scan::<L>(entry, words));
+        // No closure: one that is not inlined has no vector instructions.
+        for lane in 0..LANES {
+            if let Some(entry) = self.mark_lane(volley, lane) {
+                is_long |= self.scan::<L>(entry, words);
+            }
+        }
         is_long
     }
 

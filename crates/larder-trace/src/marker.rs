@@ -556,7 +556,11 @@ impl<'a, H: Objects> Marker<'a, H> {
     fn keep_volleys(&mut self, volleys: &mut Volleys) {
         let mut hot = self.lift();
         while let Some(volley) = volleys.oldest() {
-            hot.mark_volley(volley, |hot, entry| hot.keep(entry));
+            for lane in 0..LANES {
+                if let Some(entry) = hot.mark_lane(volley, lane) {
+                    hot.keep(entry);
+                }
+            }
         }
         self.lower(hot);
     }
