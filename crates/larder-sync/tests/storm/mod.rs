@@ -96,7 +96,7 @@ fn storm(threads: usize, idlers: bool, work: impl Fn(usize) + Sync) {
             seed ^= seed << 17;
             let id = ids[(seed >> 33) as usize % threads].load(Ordering::Relaxed);
             if id != 0 {
-                let sleeps_now = sleeps != 0 && seed % SIGNALS_PER_SLEEP == 0;
+                let sleeps_now = sleeps != 0 && seed.is_multiple_of(SIGNALS_PER_SLEEP);
                 sleeps -= usize::from(sleeps_now);
                 let signal = if sleeps_now { SLEEP } else { YIELD };
                 // SAFETY: the thread waits for this one before it ends.
