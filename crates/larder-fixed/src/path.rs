@@ -38,21 +38,21 @@ struct Step {
     by: Referrer,
 }
 
-struct Search {
+struct Search<'a> {
     steps: Vector<Step>,
-    /// A bit for each granule of the used range: an object that begins there was come to.
-    seen: *mut u8,
+    /// A bit for each granule of the range that was used when the world stopped: an object that begins there was come to.
+    seen: &'a mut [u8],
     low: usize,
     target: usize,
     found: Option<usize>,
 }
 
-impl Search {
+impl Search<'_> {
     fn come_to(&mut self, word: usize, from: usize, by: Referrer) {
         let Some(base) = object::base(word) else { return };
         let granule = (base - self.low) / 16;
-        // SAFETY: the map has a bit for each granule below the frontier.
-        let byte = unsafe { &mut *self.seen.add(granule / 8) };
+        // None where an unregistered thread, which nobody stops, has made the heap larger since.
+        let Some(byte) = self.seen.get_mut(granule / 8) else { return };
         if self.found.is_some() || *byte >> (granule % 8) & 1 != 0 {
             return;
         }
@@ -127,27 +127,32 @@ impl Search {
 /// `own_sp` is the lowest address of the calling thread's stack that counts. The caller holds no lock of the library.
 pub fn find(address: usize, own_sp: usize, f: &mut dyn FnMut(Referrer)) -> bool {
     let Some(target) = object::base(address) else { return false };
-    let (low, high) = crate::stats::used_range();
-    let map = Bytes((high - low) / 128 + 1).to_pages_rounded_up().to_bytes();
-    let Ok(seen) = map_lazy(map) else { return false };
-    let mut search = Search { steps: Vector::new(), seen: seen.as_ptr(), low, target, found: None };
+    let (mut steps, mut found) = (Vector::new(), None);
     threads::with_stopped_world(|| {
+        // Not before: the heap grows until its threads stand still.
+        let (low, high) = crate::stats::used_range();
+        let map = Bytes((high - low) / 128 + 1).to_pages_rounded_up().to_bytes();
+        let Ok(seen) = map_lazy(map) else { return };
+        // SAFETY: the mapping, which is ours and all zero.
+        let bits = unsafe { core::slice::from_raw_parts_mut(seen.as_ptr(), map.0) };
+        let mut search = Search { steps: core::mem::take(&mut steps), seen: bits, low, target, found: None };
         search.roots(own_sp);
         let mut number = 0;
         while search.found.is_none() && number < search.steps.as_slice().len() {
             search.scan(number);
             number += 1;
         }
+        (steps, found) = (search.steps, search.found);
+        // SAFETY: the whole mapping, which nobody uses any more.
+        unsafe { unmap(seen.as_ptr(), map) };
     });
-    let steps = search.steps.as_slice();
-    let mut at = search.found;
+    let all = steps.as_slice();
+    let mut at = found;
     while let Some(number) = at {
-        let step = steps[number];
+        let step = all[number];
         f(step.by);
         at = matches!(step.by, Referrer::Object(..)).then_some(step.from);
     }
-    search.steps.clear();
-    // SAFETY: the whole mapping, which nobody uses any more.
-    unsafe { unmap(seen.as_ptr(), map) };
-    search.found.is_some()
+    steps.clear();
+    found.is_some()
 }
