@@ -4,8 +4,8 @@
 //! |---|---|
 //! | 0 to 31 | the header: file, line, size, and a word that depends on these three and the address |
 //! | from 32 | the user's part, of the size that was asked for |
-//! | up to the next word boundary, and the word there | guard: a pattern, then a word that depends on the address (and is the last word, where that is here) |
-//! | the last word, where it is another one | a word that depends on the size of the cell, too |
+//! | up to the next word boundary, and the word there | guard: a pattern, then a word that depends on the address |
+//! | the last word, where it is another one | the same word again |
 //!
 //! The layout and the messages are libgc's, but for two things: the guard begins with the byte behind the user's part,
 //! where libgc's begins with the next word; and pointer-free objects have a kind of their own, so that a header that was
@@ -103,8 +103,9 @@ fn start() {
     crate::init::GC_init();
     roots::register_displacement(HEADER);
     if STARTED.set_if_zero() {
-        // Without a kind to spare, the plain one must do.
-        if let Some(kind) = kind::new_kind(0, false, false) {
+        // Without a kind to spare, the plain one must do. Cleared: a cycle may come between an allocation and its header, and the guard
+        // of a dead object, in a block that had other cells meanwhile, must not look like that of a damaged one.
+        if let Some(kind) = kind::new_kind(0, false, true) {
             POINTER_FREE.set(kind as c_int);
         }
         errors::watch();
@@ -138,7 +139,7 @@ impl Debugged {
             return None;
         }
         let ours = this.header().is(&this, LIVE) || this.is_freed();
-        (ours || this.word(found.size - WORD) == this.guard(found.size - WORD)).then_some(this)
+        (ours || this.word(found.size - WORD) == GUARD ^ found.base).then_some(this)
     }
 
     fn at<T>(&self, offset: usize) -> *mut T {
@@ -155,13 +156,6 @@ impl Debugged {
         unsafe { self.at::<usize>(offset).read() }
     }
 
-    /// What a guard at the offset is. The last word is one that no object in a cell of another size has left there: the first cell of a block
-    /// begins where the last one's did, and where cells are not cleared, one that is not a debug object yet may hold the guard of a longer one.
-    fn guard(&self, offset: usize) -> usize {
-        let of_cell = if offset == self.cell - WORD { self.cell.rotate_left(51) } else { 0 };
-        GUARD ^ self.base ^ of_cell
-    }
-
     /// Writes header and guards. The cell is the caller's, and has room for `size` bytes and the guard.
     fn make(&self, size: usize, place: Place) {
         let mut header = Header { file: place.file, line: place.line as usize, size, check: 0 };
@@ -171,7 +165,8 @@ impl Debugged {
         unsafe {
             self.at::<Header>(0).write(header);
             self.at::<u8>(HEADER + size).write_bytes(PAD, guard - HEADER - size);
-            [guard, self.cell - WORD].iter().for_each(|&at| self.at::<usize>(at).write(self.guard(at)));
+            self.at::<usize>(guard).write(GUARD ^ self.base);
+            self.at::<usize>(self.cell - WORD).write(GUARD ^ self.base);
         }
     }
 
@@ -219,7 +214,7 @@ impl Debugged {
         }
         (end..guard)
             .find(|&offset| byte(offset) != PAD)
-            .or_else(|| [guard, self.cell - WORD].into_iter().find(|&offset| self.word(offset) != self.guard(offset)))
+            .or_else(|| [guard, self.cell - WORD].into_iter().find(|&offset| self.word(offset) != GUARD ^ self.base))
             .map(|offset| self.base + offset)
     }
 
