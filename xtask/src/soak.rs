@@ -11,6 +11,7 @@ use clap::Args;
 use crate::clients::Session;
 use crate::faults::{self, Effort};
 use crate::stage;
+use crate::suite;
 use crate::tally::{Tally, count};
 use crate::workspace::Workspace;
 
@@ -22,6 +23,9 @@ const THREADS: &[usize] = &[1, 2, 3, 5, 8, 13, 32, 64, 200];
 const STRESS_PERCENT: &[u64] = &[30, 100, 170, 530];
 /// Of the time, the part that the soak tests have, in percent, where there are any.
 const SOAK_TEST_PERCENT: u32 = 30;
+
+/// Schedules of each of shuttle's models, in a soak that is not the short one: a few minutes.
+const SCHEDULES: usize = 5000;
 
 /// The part that the fault matrix has, of a soak that is not the short one.
 const FAULT_PERCENT: u32 = 30;
@@ -61,6 +65,7 @@ pub fn soak(workspace: &Workspace, options: &Options) -> Result<()> {
     let start = Instant::now();
     let mut tally = soak_tests(workspace, total * SOAK_TEST_PERCENT / 100)?;
     if !options.short {
+        tally += suite::search_schedules(workspace, SCHEDULES)?;
         // The short form of the matrix is among the tests.
         tally += faults::run(&staged, Effort::within(total * FAULT_PERCENT / 100))?;
     }

@@ -105,23 +105,35 @@ fn toolkit(workspace: &Workspace) -> Result<Tally> {
 }
 
 /// The models: integration tests named `loom_*`, which explore everything, and `shuttle_*`, which run the same code with more
-/// threads under an unfair scheduler. Each with flags and a target folder of its own, so that the flags do not make cargo build
-/// everything else anew.
+/// threads under an unfair scheduler, by the same schedules each time.
 fn models(workspace: &Workspace) -> Result<Tally> {
+    let mut tally = explore(workspace, "loom", None)?;
+    tally += explore(workspace, "shuttle", None)?;
+    Ok(tally)
+}
+
+/// Runs each shuttle model by so many schedules that no other run has seen.
+pub fn search_schedules(workspace: &Workspace, schedules: usize) -> Result<Tally> {
+    explore(workspace, "shuttle", Some(schedules))
+}
+
+/// Runs the models of one explorer, with flags and a target folder of its own, so that the flags do not make cargo build
+/// everything else anew.
+fn explore(workspace: &Workspace, explorer: &str, schedules: Option<usize>) -> Result<Tally> {
     let mut tally = Tally::default();
-    for (explorer, flags) in [("loom", "--cfg loom"), ("shuttle", "--cfg loom --cfg shuttle")] {
-        let flags = format!("{} {flags}", env::var("RUSTFLAGS").unwrap_or_default());
-        for package in workspace.with_tests_named(&format!("{explorer}_")) {
-            let mut models = workspace.cargo_test();
-            models
-                .args(["--package", package, "--release", "--test", &format!("{explorer}_*")])
-                .env("RUSTFLAGS", flags.trim())
-                .env("CARGO_TARGET_DIR", workspace.target().join(explorer))
-                // Link-time optimization costs more than it saves here.
-                .env("CARGO_PROFILE_RELEASE_LTO", "off")
-                .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
-            tally += count(&mut models)?;
-        }
+    let ours = if explorer == "shuttle" { "--cfg loom --cfg shuttle" } else { "--cfg loom" };
+    let flags = format!("{} {ours}", env::var("RUSTFLAGS").unwrap_or_default());
+    for package in workspace.with_tests_named(&format!("{explorer}_")) {
+        let mut models = workspace.cargo_test();
+        models
+            .args(["--package", package, "--release", "--test", &format!("{explorer}_*")])
+            .env("RUSTFLAGS", flags.trim())
+            .env("CARGO_TARGET_DIR", workspace.target().join(explorer))
+            // Link-time optimization costs more than it saves here.
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .envs(schedules.map(|schedules| ("SHUTTLE_ITERATIONS", schedules.to_string())));
+        tally += count(&mut models)?;
     }
     Ok(tally)
 }

@@ -24,6 +24,12 @@ pub fn kept(name: &'static str) -> bool {
     LEFT_OUT.get() != name
 }
 
+/// Whether every step is made: nothing is left [`without`].
+#[cfg(loom)]
+pub fn all_kept() -> bool {
+    LEFT_OUT.get().is_empty()
+}
+
 /// `order`, or `Relaxed` in a model without the step.
 #[inline(always)]
 pub fn order(name: &'static str, order: Ordering) -> Ordering {
