@@ -7,7 +7,7 @@
 //!
 //! The rows in C are there when `cargo build --release -p larder-cs` was run before, and there is a C compiler.
 
-use std::arch::{global_asm, naked_asm};
+use std::arch::{asm, global_asm, naked_asm};
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::hint::black_box;
@@ -130,6 +130,17 @@ fn by_pointer<F>(function: F) -> F {
     black_box(function)
 }
 
+/// The word, as one of which the compiler knows nothing. It stays in a register, as a program's would; `black_box` stores it and
+/// reads it again, which is free beside what waits for memory or a call and not beside what keeps the processor busy.
+#[inline(always)]
+fn opaque<T: TryFrom<usize> + TryInto<usize>>(word: T) -> T {
+    let Ok(mut word) = word.try_into() else { unreachable!("a word") };
+    // SAFETY: no instruction.
+    unsafe { asm!("/* {} */", inout(reg) word, options(nomem, nostack, preserves_flags)) };
+    let Ok(word) = word.try_into() else { unreachable!("a word") };
+    word
+}
+
 /// A line of the thread's own.
 #[repr(align(128))]
 struct Line(AtomicU64);
@@ -173,50 +184,52 @@ const RATIOS: &[(&str, &str, &str)] = &[
 const ROWS: &[(&str, Body)] = &[
     (NOTHING, |n| {
         let call = by_pointer(nothing as extern "C" fn(usize) -> usize);
-        each(n, || _ = black_box(call(black_box(16))));
+        each(n, || _ = opaque(call(opaque(16))));
     }),
     (TLS_BUMP, |n| {
         tls_set(16, usize::MAX / 2);
         let call = by_pointer(tls_bump as extern "C" fn(usize) -> usize);
-        each(n, || _ = black_box(call(black_box(16))));
+        each(n, || _ = opaque(call(opaque(16))));
     }),
     (BUMP, |n| {
         let call = by_pointer(region::bump as unsafe extern "C" fn(*const Frame, usize, usize) -> usize);
         // SAFETY: `main` has set the domain up, and there are sequences.
-        each(n, || _ = black_box(unsafe { call(REGION.frame(), 64, black_box(16)) }));
+        each(n, || _ = opaque(unsafe { call(REGION.frame(), 64, opaque(16)) }));
     }),
     (TLS_BUMP_INLINED, |n| {
         each(n, || {
             INLINE.with(|pair| {
                 let [frontier, limit] = pair.get();
-                let next = frontier + black_box(16);
+                let next = frontier + opaque(16);
                 if next <= limit {
                     pair.set([next, limit]);
                 }
-                black_box(frontier);
+                opaque(frontier);
             });
         });
     }),
     (BUMP_INLINED, |n| {
         let slot = SLOTS.load(Ordering::Relaxed) as usize;
         // SAFETY: `main` has set the ground and the slots up.
-        each(n, || _ = black_box(unsafe { sequence::bump(&GROUND, slot, black_box(16)) }));
+        each(n, || _ = opaque(unsafe { sequence::bump(&GROUND, slot, opaque(16)) }));
     }),
     (XADD, |n| {
         let line = Line(AtomicU64::new(0));
         let call = by_pointer(locked_add as extern "C" fn(&AtomicU64) -> u64);
-        each(n, || _ = black_box(call(black_box(&line.0))));
+        let counter = black_box(&line.0);
+        each(n, || _ = opaque(call(counter)));
     }),
     (XADD_INLINED, |n| {
         let line = Line(AtomicU64::new(0));
-        each(n, || _ = black_box(black_box(&line.0).fetch_add(black_box(1), Ordering::Relaxed)));
+        let counter = black_box(&line.0);
+        each(n, || _ = opaque(counter.fetch_add(opaque(1), Ordering::Relaxed)));
     }),
     (TLS_LIST, |n| {
         let nodes: Vec<[usize; 8]> = vec![[0; 8]; 4];
         nodes.iter().for_each(|node| tls_push(node.as_ptr().expose_provenance()));
         let pop = by_pointer(tls_pop as extern "C" fn() -> usize);
         let push = by_pointer(tls_push as extern "C" fn(usize));
-        each(n, || push(black_box(pop())));
+        each(n, || push(opaque(pop())));
         while tls_pop() != 0 {}
     }),
     (LIST_CALLED, |n| {
@@ -229,7 +242,7 @@ const ROWS: &[(&str, Body)] = &[
                 unsafe {
                     let node = pop(frame, 64);
                     if node != 0 && node != region::REFUSED {
-                        push(frame, 64, black_box(node), node);
+                        push(frame, 64, opaque(node), node);
                     }
                 }
             });
@@ -257,14 +270,14 @@ const ROWS: &[(&str, Body)] = &[
     }),
     (TLS_COUNT, |n| {
         let call = by_pointer(tls_add as extern "C" fn(u64));
-        each(n, || call(black_box(1)));
+        each(n, || call(opaque(1)));
     }),
-    (COUNT_INLINED, |n| each(n, || COUNTER.add(black_box(1)))),
-    ("count, sequence, by CPU, inlined", |n| each(n, || BY_CPU.add(black_box(1)))),
+    (COUNT_INLINED, |n| each(n, || COUNTER.add(opaque(1)))),
+    ("count, sequence, by CPU, inlined", |n| each(n, || BY_CPU.add(opaque(1)))),
     (COUNT_CALLED, |n| {
         let call = by_pointer(word::add as unsafe extern "C" fn(*const Frame, usize, u64) -> u32);
         // SAFETY: `main` has set the domain up, and there are sequences.
-        each(n, || _ = unsafe { call(COUNTER.domain().core().frame(), 64, black_box(1)) });
+        each(n, || _ = unsafe { call(COUNTER.domain().core().frame(), 64, opaque(1)) });
     }),
     (TRANSACTION, |n| {
         each(n, || {
@@ -488,10 +501,13 @@ const SPARE: usize = 20;
 
 /// What two threads do that run at the same time: first the counter that they share.
 const CONTENDED: [(&str, Body); 4] = [
-    ("one shared atomic", |n| each(n, || _ = black_box(SHARED.fetch_add(black_box(1), Ordering::Relaxed)))),
-    ("counter, by concurrency id", |n| each(n, || COUNTER.add(black_box(1)))),
-    ("counter, by CPU", |n| each(n, || BY_CPU.add(black_box(1)))),
-    ("thread-local counter, call", |n| each(n, || tls_add(black_box(1)))),
+    ("one shared atomic", |n| each(n, || _ = opaque(SHARED.fetch_add(opaque(1), Ordering::Relaxed)))),
+    ("counter, by concurrency id", |n| each(n, || COUNTER.add(opaque(1)))),
+    ("counter, by CPU", |n| each(n, || BY_CPU.add(opaque(1)))),
+    ("thread-local counter, call", |n| {
+        let call = by_pointer(tls_add as extern "C" fn(u64));
+        each(n, || call(opaque(1)));
+    }),
 ];
 
 /// The CPU time of one operation of two threads, each on a CPU of its own, that begin together; none unless both had their
