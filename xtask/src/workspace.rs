@@ -53,18 +53,6 @@ impl Workspace {
         self.packages().iter().any(|candidate| candidate.name == package)
     }
 
-    /// The packages that build a shared object.
-    ///
-    /// They are `no_std`, and built alone: together with other crates cargo unifies features, which brings in `std`, and its panic
-    /// handler in place of their own (`larder_sys::freestanding`).
-    fn shared_objects(&self) -> Vec<&str> {
-        self.packages()
-            .into_iter()
-            .filter(|package| package.targets.iter().any(|target| target.kind.contains(&TargetKind::CDyLib)))
-            .map(|package| package.name.as_str())
-            .collect()
-    }
-
     /// The packages with integration tests whose names begin with `prefix`.
     pub fn with_tests_named(&self, prefix: &str) -> Vec<&str> {
         self.packages()
@@ -75,8 +63,15 @@ impl Workspace {
     }
 
     /// `--exclude` arguments for every shared object.
+    ///
+    /// They are `no_std`, and built alone: together with other crates cargo unifies features, which brings in `std`, and its panic
+    /// handler in place of their own (`larder_sys::freestanding`).
     pub fn exclude_shared_objects(&self) -> Vec<String> {
-        self.shared_objects().into_iter().flat_map(|name| ["--exclude".to_owned(), name.to_owned()]).collect()
+        self.packages()
+            .into_iter()
+            .filter(|package| package.targets.iter().any(|target| target.kind.contains(&TargetKind::CDyLib)))
+            .flat_map(|package| ["--exclude".to_owned(), package.name.to_string()])
+            .collect()
     }
 
     /// Cargo, started in the repository's folder.

@@ -250,7 +250,7 @@ impl<S: ChunkSource> Buffers<S> {
     /// [`LARGEST_OBJECT`].
     #[inline(always)]
     pub unsafe fn take_by_thread(&self, mine: &Lab, bytes: usize) -> usize {
-        // SAFETY: the ground is set up; its index is zero in every thread, so the slot itself is the place.
+        // SAFETY: the ground is set up, with one index; the slot is the calling thread's.
         unsafe {
             sequence::bump_of_thread(&self.thread_ground, core::ptr::from_ref(&mine.slot).expose_provenance(), bytes)
         }

@@ -369,7 +369,9 @@ impl<'a, H: Objects> Marker<'a, H> {
                 self.lower(hot);
                 self.keep(&mut words, usize::MAX, all);
                 self.keep_clusters(&mut clusters);
-                self.keep_volleys(&mut volleys);
+                if AIMED {
+                    self.keep_volleys(&mut volleys);
+                }
                 self.flush();
                 return self.own.stack.is_empty();
             }
