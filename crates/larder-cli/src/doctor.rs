@@ -341,10 +341,14 @@ fn huge_pages() -> Finding {
     // The choice in force is in brackets.
     let mode = text.split(['[', ']']).nth(1).unwrap_or("not available").to_owned();
     let follows = match mode.as_str() {
-        "always" | "madvise" => {
-            "the heap asks for huge pages (MADV_HUGEPAGE) and gets them; resident memory comes in pieces of 2 MiB"
+        "always" => {
+            "the kernel backs the heap with huge pages where it has them: resident memory comes in pieces of 2 MiB, and a page \
+             fault may wait while it makes one"
         }
-        _ => "every page is 4 KiB: more address translation in large heaps",
+        "madvise" => {
+            "every page is 4 KiB: the heap does not ask for huge ones, since a page fault would wait while the kernel makes one"
+        }
+        _ => "every page is 4 KiB",
     };
     finding("huge_pages", mode.clone(), follows, json!(mode))
 }
