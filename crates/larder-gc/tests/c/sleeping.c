@@ -1,4 +1,4 @@
-// xtask: under larder run
+// xtask: under larder run, calls write to the heap
 /* Threads that sleep in blocking calls are not woken to be stopped: the kernel counts how often a thread went to sleep, and
  * the count stays. What only their stacks, registers and arguments refer to survives, and each call ends as if nothing had
  * been: no EINTR, timeouts exact. Without the tool, and on the stock library, they are signalled. */
