@@ -29,7 +29,7 @@ use larder_lab::{Installed, slot_offset};
 use larder_sync::intake::{self, Intake};
 use larder_sync::lock::{Lock, LockGuard};
 use larder_sys::memory::{self, ReserveError};
-use larder_sys::thread;
+use larder_sys::{hint, thread};
 use larder_threads::{REGISTRY, defer};
 use larder_units::{Blocks, Bytes};
 
@@ -312,6 +312,10 @@ impl List {
                 self.current = self.cursor;
                 self.position = 0;
                 self.cursor = b.next.get();
+                if self.cursor != NONE {
+                    // It will be swept soon, after a few refills.
+                    hint::prefetch(block(self.cursor).marks.get());
+                }
                 // What is to be swept again was swept, and its turn comes.
                 if b.swept.get() == epoch {
                     self.current = NONE;
@@ -530,6 +534,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
             }
         }
         drop(shelf);
+        shelf::expect(more[0]);
         point(Point::RunsShelved);
     }
     let mut cell = 0;

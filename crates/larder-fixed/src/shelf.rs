@@ -12,6 +12,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use larder_blocks::class;
+use larder_sys::hint;
 use larder_sys::memory::{self, ReserveError};
 use larder_units::Bytes;
 
@@ -20,6 +21,9 @@ use crate::kind;
 
 /// Runs on a shelf.
 const ROOM: usize = 7;
+
+/// Bytes of a run that are asked for before it is wanted.
+const EXPECTED: usize = 1024;
 
 #[repr(C, align(128))]
 struct Shelf {
@@ -85,7 +89,11 @@ impl Held {
                 return None;
             }
             *used -= 1;
-            Some((*self.shelf.runs.get())[*used as usize])
+            let runs = &*self.shelf.runs.get();
+            if *used > 0 {
+                expect(runs[*used as usize - 1]);
+            }
+            Some(runs[*used as usize])
         }
     }
 
@@ -113,6 +121,13 @@ impl Drop for Held {
     fn drop(&mut self) {
         // ORDER shelf.lock: Release, with the swap in `current`.
         self.shelf.taken.store(0, Ordering::Release);
+    }
+}
+
+/// Asks for the beginning of the run that is taken off next: it will be cleared and used.
+pub(crate) fn expect(run: [usize; 2]) {
+    for line in (run[0]..run[1].min(run[0] + EXPECTED)).step_by(64) {
+        hint::prefetch_to_write(line);
     }
 }
 

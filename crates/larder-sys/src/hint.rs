@@ -1,5 +1,14 @@
 //! Hints to the processor: they change speed only.
 
+/// Asks for the cache line at `address`, to be written soon. Any address is fine.
+#[inline(always)]
+pub fn prefetch_to_write(address: usize) {
+    // SAFETY: as below.
+    unsafe {
+        core::arch::asm!("prefetchw byte ptr [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+}
+
 /// Asks for the cache line at `address`, to be read soon. Any address is fine.
 #[inline(always)]
 pub fn prefetch(address: usize) {
