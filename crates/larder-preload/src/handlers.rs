@@ -31,8 +31,8 @@ static HANDLERS: [Places; SIGNALS] =
 
 type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// What the kernel calls for place `PLACE`.
-extern "C" fn wrapper<const PLACE: usize>(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+/// What the kernel calls for place `PLACE`, by [`WRAPPERS`].
+extern "C" fn run<const PLACE: usize>(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let handler = HANDLERS[signal as usize].handlers[PLACE].load(Ordering::Relaxed);
     // SAFETY: the place was filled with a client's handler before the kernel learned of this wrapper.
     let handler = unsafe { transmute::<usize, Handler>(handler) };
@@ -44,7 +44,11 @@ extern "C" fn wrapper<const PLACE: usize>(signal: c_int, info: *mut libc::siginf
     (table.handler_ends)(region);
 }
 
-static WRAPPERS: [Handler; PLACES] = [wrapper::<0>, wrapper::<1>, wrapper::<2>, wrapper::<3>];
+larder_sys::handler!(fn wrapper_0 => run::<0>);
+larder_sys::handler!(fn wrapper_1 => run::<1>);
+larder_sys::handler!(fn wrapper_2 => run::<2>);
+larder_sys::handler!(fn wrapper_3 => run::<3>);
+static WRAPPERS: [Handler; PLACES] = [wrapper_0, wrapper_1, wrapper_2, wrapper_3];
 
 /// The alternate stack that the calling handler runs on, or an empty range.
 fn alternate_stack(context: &libc::ucontext_t) -> (usize, usize) {

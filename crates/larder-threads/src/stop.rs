@@ -131,7 +131,12 @@ pub fn in_progress() -> bool {
     WORLD.number.current() & 1 == 1
 }
 
-pub(crate) extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+larder_sys::handler! {
+    /// The stop's handler: for its signals, and for those that the client sends itself.
+    pub(crate) fn on_signal => signalled
+}
+
+extern "C" fn signalled(number: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let _errno = KeepErrno::new();
     // SAFETY: a thread's record outlives its registration.
     let thread = unsafe { tls::with(|t| t.record.get()).cast::<Thread>().as_ref() };

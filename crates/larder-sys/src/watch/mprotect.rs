@@ -239,7 +239,11 @@ fn install() -> Result<(), WatchError> {
     Ok(())
 }
 
-extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+crate::handler! {
+    fn on_fault => faulted
+}
+
+extern "C" fn faulted(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let _errno = KeepErrno::new();
     // SAFETY: the kernel passes a valid structure.
     let (at, code) = unsafe { ((*info).si_addr().addr(), (*info).si_code) };
