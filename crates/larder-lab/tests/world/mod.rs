@@ -422,12 +422,17 @@ impl World {
                 };
                 thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, body).unwrap();
             }
-            let mut made = 0;
+            let allocated = || self.members.iter().map(|member| member.allocated.load(Ordering::Relaxed)).sum::<u64>();
+            let (mut made, mut before) = (0, 0);
             while left.load(Ordering::Acquire) != 0 {
-                let is_due = !enough.load(Ordering::Relaxed) || self.space().left().0 < largest * 4;
+                // After those that are wanted in any case, only where something was allocated: to stop threads that still wait for a CPU
+                // since the last stop shows nothing, and takes long.
+                let shows_something = made < stops || allocated() != before;
+                let is_due = !enough.load(Ordering::Relaxed) && shows_something || self.space().left().0 < largest * 4;
                 if is_due && self.members.iter().all(|member| member.tid.load(Ordering::Acquire) != 0) {
                     self.stopped(|| self.collect_with(self.members.len() * largest, allocating_threads));
                     made += 1;
+                    before = allocated();
                     enough.fetch_or(made >= stops && seen(), Ordering::Relaxed);
                 }
                 thread::yield_now();
