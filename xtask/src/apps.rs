@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::clients::find;
+use crate::clients::{find, limited};
 use crate::java;
 use crate::programs::{WITHOUT_RSEQ, stock};
 use crate::stage;
@@ -27,8 +27,6 @@ const SOFT: &[&str] = &["bh-pt", "cky", "cube"];
 const SERVERS: &[&str] = &["cache"];
 /// One, and more than a small machine has.
 const THREADS: &[&str] = &["1", "2", "5"];
-/// No run takes a tenth of this on a quiet machine.
-const LIMIT: &str = "60";
 
 /// Compiles every program into `into`, and those of `apps/vm` that have brothers in Java into its folder `vm`, linked to the
 /// libraries in `lib`. `None` where there is no C compiler.
@@ -157,8 +155,7 @@ fn run_program(program: &str, binary: &Path, ways: &[Way], first: &mut Option<St
     let mut tally = Tally::default();
     for way in ways {
         for threads in THREADS {
-            let output = Command::new("timeout")
-                .args([LIMIT])
+            let output = limited()
                 .arg(binary)
                 .args([threads, "ci"])
                 .env_remove("LD_PRELOAD")

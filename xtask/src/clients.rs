@@ -23,6 +23,9 @@ use crate::stage;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 
+/// Seconds after which a client is stopped. Those whose collections are forced take more than a minute on a quiet machine.
+const LIMIT_SECONDS: u64 = 1800;
+
 #[derive(Args)]
 pub struct Options {
     /// The folder with the libgc.so.1 to run on; Larder is built and staged when this is not given
@@ -38,7 +41,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Stop a run that takes longer than so many seconds
-    #[arg(long, value_name = "S", default_value = "300")]
+    #[arg(long, value_name = "S", default_value_t = LIMIT_SECONDS)]
     timeout_s: u64,
 }
 
@@ -164,7 +167,13 @@ impl Session {
             }
         }
         clients.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Self { clients, lib, output: workspace.scratch("clients")?, limit: Duration::from_secs(300), beside: false })
+        Ok(Self {
+            clients,
+            lib,
+            output: workspace.scratch("clients")?,
+            limit: Duration::from_secs(LIMIT_SECONDS),
+            beside: false,
+        })
     }
 
     fn keep_only(&mut self, names: &[String]) -> Result<()> {
@@ -292,6 +301,17 @@ fn library(name: &str) -> Option<PathBuf> {
 pub fn find(command: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|folder| folder.join(command)).find(|file| file.is_file())
+}
+
+/// After so long a test's program is taken for one that hangs: none takes a hundredth of it on a quiet machine, but it may share its CPUs with
+/// many others.
+pub const PROGRAM_LIMIT: Duration = Duration::from_secs(20 * 60);
+
+/// `timeout` with [`PROGRAM_LIMIT`]: the command that is to be run comes next.
+pub fn limited() -> Command {
+    let mut command = Command::new("timeout");
+    command.arg(PROGRAM_LIMIT.as_secs().to_string());
+    command
 }
 
 /// Runs `command`; `None` if it took longer than `limit` and was killed, with all that it had started.

@@ -4,16 +4,13 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 
-use crate::clients::{find, last_words, wait_limited};
+use crate::clients::{PROGRAM_LIMIT, find, last_words, wait_limited};
 use crate::tally::{Tally, count};
 use crate::workspace::Workspace;
 
-/// No program takes a tenth of this on a quiet machine.
-const LIMIT: Duration = Duration::from_secs(120);
 /// Turns restartable sequences on or off in glibc 2.35 and later.
 const TUNABLES: [(&str, &str); 2] = [("glibc.pthread.rseq=1", "with rseq"), ("glibc.pthread.rseq=0", "without rseq")];
 /// How the programs are compiled, and what is defined for that.
@@ -181,7 +178,7 @@ fn run_with_and_without(binary: &Path, form: &str, staged: &Path) -> Result<Tall
         let mut command = Command::new(binary);
         command.env("LD_LIBRARY_PATH", staged.join("lib")).env("GLIBC_TUNABLES", tunable);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file()?);
-        match wait_limited(&mut command, LIMIT)? {
+        match wait_limited(&mut command, PROGRAM_LIMIT)? {
             Some(status) if status.success() => {
                 println!("ok      {name}, {form}, {how}");
                 tally.passed += 1;
@@ -191,7 +188,7 @@ fn run_with_and_without(binary: &Path, form: &str, staged: &Path) -> Result<Tall
                 tally.failed += 1;
             }
             None => {
-                println!("FAILED  {name}, {form}, {how}: stopped after {} s", LIMIT.as_secs());
+                println!("FAILED  {name}, {form}, {how}: stopped after {} s", PROGRAM_LIMIT.as_secs());
                 tally.failed += 1;
             }
         }

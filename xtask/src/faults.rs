@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::clients::PROGRAM_LIMIT;
 use crate::tally::Tally;
 
 /// How often each line is tried, and for how long at most.
@@ -41,6 +42,8 @@ pub fn run(staged: &Path, effort: Effort) -> Result<Tally> {
     let mut tool = Command::new(staged.join("bin/larder"));
     tool.args(["doctor", "--self-test"]);
     tool.args(["--rounds", &effort.rounds.to_string(), "--seconds", &effort.seconds.to_string()]);
+    // A loaded machine is not a hang.
+    tool.args(["--patience", &PROGRAM_LIMIT.as_secs().to_string()]);
     if effort.load {
         tool.arg("--load");
     }

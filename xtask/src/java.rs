@@ -5,14 +5,12 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::clients::find;
+use crate::clients::{find, limited};
 use crate::vm::checksum;
 use crate::workspace::Workspace;
 
 /// The programs that have a brother in Java.
 pub const PROGRAMS: &[&str] = &["trees", "cache", "warehouse", "compiler", "chat"];
-/// No run takes a tenth of this on a quiet machine.
-const LIMIT: &str = "120";
 /// A machine that starts quickly: here only results count.
 const MACHINE: &[&str] = &["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmn4m", "-Xmx64m"];
 
@@ -52,8 +50,8 @@ impl Java {
 
     /// Runs a program twice in one process; returns the checksum of both, or what went wrong.
     pub fn run(&self, program: &str, sizes: &[&str], threads: &str) -> Result<Result<String, String>> {
-        let done = Command::new("timeout")
-            .args([LIMIT, "java"])
+        let done = limited()
+            .arg("java")
             .args(MACHINE)
             .arg("-cp")
             .arg(&self.classes)

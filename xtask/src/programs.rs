@@ -17,18 +17,16 @@ use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use crate::clients::{find, last_words, wait_limited};
+use crate::clients::{PROGRAM_LIMIT, find, last_words, wait_limited};
 use crate::stage;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 
-/// No program takes a tenth of this on a quiet machine.
-const LIMIT: Duration = Duration::from_secs(120);
 /// The stock library has races of its own: with threads that end, one run in fourteen of `threads` fails there.
 const STOCK_ATTEMPTS: usize = 5;
 /// What turns restartable sequences off in glibc 2.35 and later.
@@ -332,8 +330,10 @@ impl Bench<'_> {
         let mut attempts = if on == On::Stock { STOCK_ATTEMPTS } else { 1 };
         let status = loop {
             let file = File::create(&errors).with_context(|| format!("cannot create {}", errors.display()))?;
-            let status = wait_limited(command.stderr(file), LIMIT)?;
             attempts -= 1;
+            // One that hangs on the stock library is tried again, which must not take hours.
+            let limit = if attempts > 0 { PROGRAM_LIMIT / 10 } else { PROGRAM_LIMIT };
+            let status = wait_limited(command.stderr(file), limit)?;
             if attempts == 0 || status.is_some_and(|status| status.success()) {
                 break status;
             }
@@ -349,7 +349,7 @@ impl Bench<'_> {
                 Tally { failed: 1, ..Tally::default() }
             }
             None => {
-                println!("FAILED  {what}: stopped after {} s; {}", LIMIT.as_secs(), last_words(&errors));
+                println!("FAILED  {what}: stopped after {} s; {}", PROGRAM_LIMIT.as_secs(), last_words(&errors));
                 Tally { failed: 1, ..Tally::default() }
             }
         })

@@ -97,9 +97,9 @@ fn toolkit(workspace: &Workspace) -> Result<Tally> {
     if !workspace.has("larder-sync") {
         return Ok(Tally::default());
     }
-    let mut tests = workspace.cargo();
+    let mut tests = workspace.cargo_test();
     tests
-        .args(["test", "--package", "larder-sync", "--features", "std", "--no-fail-fast"])
+        .args(["--package", "larder-sync", "--features", "std"])
         .env("CARGO_TARGET_DIR", workspace.target().join("toolkit"));
     count(&mut tests)
 }

@@ -7,13 +7,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::clients::find;
+use crate::clients::{find, limited};
 use crate::java::{self, Java};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 
-/// No run takes a tenth of this on a quiet machine.
-const LIMIT: &str = "120";
 /// The programs of `apps/vm`, at sizes that take well under a second.
 const PROGRAMS: &[(&str, &[&str])] = &[
     ("trees", &["200000", "12"]),
@@ -117,8 +115,7 @@ fn compile(compiler: &str, source: &Path, staged: &Path, output: &Path) -> Resul
 /// Runs a program once: what it printed, and how it went.
 fn one(binary: &Path, arguments: &[&str]) -> Result<(String, Tally)> {
     let name = format!("{} {}", binary.file_name().unwrap_or_default().to_string_lossy(), arguments.join(" "));
-    let done = Command::new("timeout")
-        .arg(LIMIT)
+    let done = limited()
         .arg(binary)
         .args(arguments)
         .stdin(Stdio::null())

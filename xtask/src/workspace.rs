@@ -98,8 +98,9 @@ impl Workspace {
     }
 }
 
-/// What starts test programs: `timeout` is in coreutils. In the foreground, so that an interrupt reaches the test.
-const LIMIT: [&str; 4] = ["timeout", "--foreground", "--signal=KILL", "15m"];
+/// What starts test programs: `timeout` is in coreutils. In the foreground, so that an interrupt reaches the test. Longer than a test's
+/// own limits (`larder_testkit::in_child` has half an hour), which name it.
+const LIMIT: [&str; 4] = ["timeout", "--foreground", "--signal=KILL", "60m"];
 
 /// Runs `command` and fails with its command line when it does.
 pub fn run(command: &mut Command) -> Result<()> {

@@ -16,6 +16,7 @@ use larder_threads::defer;
 use larder_units::Bytes;
 
 use crate::heap::HEAP;
+use crate::pacing::Shortage;
 use crate::{concurrent, cycle, large, object, refill};
 
 /// Largest request, in bytes, that comes from a buffer.
@@ -95,7 +96,7 @@ pub unsafe fn allocate_slow(kind: usize, bytes: usize) -> *mut u8 {
     }
     cycle::collect_if_stressed();
     concurrent::attend(0);
-    let mut cycles = 0;
+    let mut shortage = Shortage::of(Bytes(CLASSES[class].cell as usize));
     loop {
         // A thread that waited for the end of one cycle may find the next one due: many that did not look again would each
         // take memory beyond the budget.
@@ -107,18 +108,16 @@ pub unsafe fn allocate_slow(kind: usize, bytes: usize) -> *mut u8 {
             return ptr::with_exposed_provenance_mut(at);
         }
         // One cycle for each such cell would be one for each object.
-        if cycles > 0 || pacing::makes_do_with_larger_cells(Bytes(HEAP.since.load(Ordering::Relaxed))) {
+        if shortage.cycles > 0 || pacing::makes_do_with_larger_cells(Bytes(HEAP.since.load(Ordering::Relaxed))) {
             let at = allocate_elsewhere(kind, class);
             if !at.is_null() {
                 return at;
             }
         }
-        // The heap must not grow any more: a cycle may free something; a second one may free what the first one's
-        // finalizers let go.
-        if cycles == 2 || !cycle::collect_for_memory() {
+        // The heap must not grow any more: a cycle may free something.
+        if !shortage.collect() {
             return ptr::null_mut();
         }
-        cycles += 1;
     }
 }
 

@@ -269,6 +269,18 @@ impl Heap {
         self.since.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Bytes handed to buffers and large objects since the start. On a thread that stops for a cycle.
+    pub fn handed_out(&self) -> u64 {
+        loop {
+            let total = self.total.load(Ordering::Relaxed);
+            let since = self.since.load(Ordering::Relaxed);
+            // A cycle moves what it found from one to the other while this thread stands still, which may be between the two loads.
+            if self.total.load(Ordering::Relaxed) == total {
+                return total + since as u64;
+            }
+        }
+    }
+
     /// Whether a cycle is due.
     #[inline]
     pub fn cycle_due(&self) -> bool {

@@ -13,6 +13,7 @@ use larder_units::{BLOCK, Blocks, Bytes};
 use crate::epochs::Epochs;
 use crate::heap::HEAP;
 use crate::inject::{Point, point};
+use crate::pacing::Shortage;
 use crate::{concurrent, cycle, kind, refill};
 
 /// The list of large objects. Rank of the lock: after the classes, before the pool.
@@ -86,15 +87,14 @@ pub(crate) fn allocate(kind: usize, bytes: usize) -> *mut u8 {
         // The object counts before it is made: a large one must not overrun the budget by its size.
         cycle::collect_due();
     }
-    let mut cycles = 0;
+    let mut shortage = Shortage::of(Bytes(size));
     loop {
         if let Some(at) = take(kind, size) {
             return at;
         }
-        if cycles == 2 || !cycle::collect_for_memory() {
+        if !shortage.collect() {
             return ptr::null_mut();
         }
-        cycles += 1;
     }
 }
 

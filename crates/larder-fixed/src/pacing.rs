@@ -23,6 +23,34 @@ static TRACED: AtomicUsize = AtomicUsize::new(0);
 /// Bytes that the cycle before the last found live. Sync: as `ROOTS`.
 static LIVE_BEFORE: AtomicUsize = AtomicUsize::new(0);
 
+/// A request that finds no memory in a heap that may not grow.
+pub(crate) struct Shortage {
+    wanted: Bytes,
+    /// Cycles on its behalf so far.
+    pub(crate) cycles: usize,
+    /// What was handed out before the last of them.
+    handed_out: u64,
+}
+
+impl Shortage {
+    /// A request for so much.
+    pub(crate) const fn of(wanted: Bytes) -> Self {
+        Self { wanted, cycles: 0, handed_out: 0 }
+    }
+
+    /// Runs one more cycle. False where none may be run, or none would help: memory is exhausted.
+    pub(crate) fn collect(&mut self) -> bool {
+        let handed_out = HEAP.handed_out();
+        let taken = Bytes(handed_out.saturating_sub(self.handed_out) as usize);
+        if !policy::another_cycle_may_help(self.cycles, self.wanted, taken) {
+            return false;
+        }
+        self.cycles += 1;
+        self.handed_out = handed_out;
+        cycle::collect_for_memory()
+    }
+}
+
 /// The budget after a cycle that found `live` bytes.
 pub(crate) fn budget(live: Bytes) -> Bytes {
     let wanted = policy::budget(HeapFacts {

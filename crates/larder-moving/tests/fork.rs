@@ -31,7 +31,7 @@ fn is_list(mut at: usize, n: u64) -> bool {
 /// Ends the process by a signal if it takes too long, so that a child that waits for ever fails the test.
 fn limit_time() {
     // SAFETY: no handler is installed.
-    unsafe { libc::alarm(60) };
+    unsafe { libc::alarm(900) };
 }
 
 /// Forks and runs `child` in the child. Returns 0 if that found all to be true, the number of the first that is not, counted

@@ -92,12 +92,14 @@ fn old_objects_come_from_the_buffers_of_whoever_has_them() {
     const THREADS: usize = 64;
     const OBJECTS: u64 = 200;
     let sizes = |kib: usize| Sizes::fixed(Bytes(kib << 10));
+    // One buffer of 32 KiB on each CPU.
+    let by_processor = 1.5 + larder_sys::cpus::allowed() as f64 / 32.0;
     for (old_buffers, most_mib) in [
         (buffers(Lowest::Threads, 32), 4.0),
-        (buffers(Lowest::Processors(Processors::ConcurrencyIds), 32), 1.5),
-        (buffers(Lowest::Processors(Processors::Cpus), 32), 1.5),
+        (buffers(Lowest::Processors(Processors::ConcurrencyIds), 32), by_processor),
+        (buffers(Lowest::Processors(Processors::Cpus), 32), by_processor),
         (larder_lab::Config { sequences: false, ..buffers(Lowest::Threads, 32) }, 4.0),
-        (buffers(Lowest::Threads, 4).under(Level::Core, sizes(16)).under(Level::Process, sizes(64)), 1.5),
+        (buffers(Lowest::Threads, 4).under(Level::Core, sizes(16)).under(Level::Process, sizes(64)), by_processor),
         (buffers(Lowest::Nobody, 4).under(Level::Process, sizes(64)), 1.5),
     ] {
         let by_thread = old_buffers.lowest == Lowest::Threads && old_buffers.upper[0].is_none();

@@ -31,9 +31,9 @@ fn storm(options: Options, threads: usize, rounds: usize) {
                 thread::yield_now();
             }
         });
-        // Forks, whose children work on what they inherited.
+        // Forks, whose children work on what they inherited. One at least, even if this thread gets no CPU before the others are done.
         scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
+            loop {
                 // SAFETY: the child uses the world and ends, without the standard library.
                 unsafe {
                     let child = libc::fork();
@@ -50,6 +50,9 @@ fn storm(options: Options, threads: usize, rounds: usize) {
                     assert_eq!(libc::WEXITSTATUS(status), 7, "a child that works on what it inherited");
                 }
                 forks.fetch_add(1, Ordering::Relaxed);
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
             }
         });
         crowd(threads, |i| {

@@ -172,12 +172,16 @@ fn a_stack_holds_so_many_and_gives_each_to_one() {
 fn a_region_hands_out_every_piece_once() {
     const PIECE: usize = 32;
     const PIECES: usize = 50;
+    const THREADS: usize = 8;
+    const ROUNDS: usize = 2000;
+    // Each round may find its region retired, and ask for a fresh one.
+    const REGIONS: usize = THREADS * ROUNDS;
     for options in ways() {
         let region = BumpRegion::with(options);
-        let memory: Vec<AtomicU64> = (0..PIECE / 8 * PIECES * 4000).map(|_| AtomicU64::new(0)).collect();
+        let memory: Vec<AtomicU64> = (0..PIECE / 8 * PIECES * REGIONS).map(|_| AtomicU64::new(0)).collect();
         let base = memory.as_ptr().expose_provenance();
         let next = AtomicUsize::new(0);
-        let handed: Vec<AtomicUsize> = (0..PIECES * 4000).map(|_| AtomicUsize::new(0)).collect();
+        let handed: Vec<AtomicUsize> = (0..PIECES * REGIONS).map(|_| AtomicUsize::new(0)).collect();
         let note = |from: usize, to: usize| {
             for at in (from..to).step_by(PIECE) {
                 assert_eq!(handed[(at - base) / PIECE].fetch_add(1, Ordering::Relaxed), 0);
@@ -185,7 +189,7 @@ fn a_region_hands_out_every_piece_once() {
         };
         let fresh = || {
             let n = next.fetch_add(1, Ordering::Relaxed);
-            assert!(n < 4000);
+            assert!(n < REGIONS);
             let frontier = base + n * PIECE * PIECES;
             Region { frontier, limit: frontier + PIECE * PIECES }
         };
@@ -204,8 +208,8 @@ fn a_region_hands_out_every_piece_once() {
                     thread::yield_now();
                 }
             });
-            crowd(8, |i| {
-                for _ in 0..2000 {
+            crowd(THREADS, |i| {
+                for _ in 0..ROUNDS {
                     // SAFETY: the regions lie in `memory`, which is writable through its atomics.
                     match unsafe { region.take_with_header(PIECE, i as u64 + 1) } {
                         Some(at) => {

@@ -115,9 +115,39 @@ pub fn makes_do_with_larger_cells(since: Bytes) -> bool {
     since < LEAST_STEP
 }
 
+/// Cycles for a request that finds no memory, in any case: the first frees what is dead, the second what the first one's finalizers let go.
+const SURE_CYCLES: usize = 2;
+
+/// Cycles for one request, in any case. A heap with room for little more than what lives, whose threads go on all the same, gets so many for each
+/// request that fails: a second, where a cycle takes 10 ms.
+const MOST_CYCLES: usize = 100;
+
+/// Whether a request that finds no memory after so many cycles tries one more. `taken`: what was handed out since it began the last one.
+///
+/// Where that is as much as the request wants, the cycle freed enough, and others were faster: a thread that loses its CPU as its cycle ends finds
+/// a small heap used up again, and again after the next. Where it is less, memory is exhausted, or lies in pieces that are too short.
+pub fn another_cycle_may_help(cycles: usize, wanted: Bytes, taken: Bytes) -> bool {
+    cycles < SURE_CYCLES || cycles < MOST_CYCLES && taken >= wanted
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cycles_go_on_while_others_take_what_they_free() {
+        for (cycles, wanted, taken, another) in [
+            (0, 100, 0, true),
+            (1, 100, 0, true),
+            (2, 100, 0, false),
+            (2, 100, 99, false),
+            (2, 100, 100, true),
+            (99, 100, 5000, true),
+            (100, 100, 5000, false),
+        ] {
+            assert_eq!(another_cycle_may_help(cycles, Bytes(wanted), Bytes(taken)), another, "{cycles} {taken}");
+        }
+    }
 
     #[test]
     fn what_was_freed_does_not_count_but_for_an_eighth() {

@@ -140,7 +140,7 @@ mod tests {
             if pid == 0 {
                 // SAFETY: a child that waits for ever is ended; it is alone.
                 unsafe {
-                    libc::alarm(5);
+                    libc::alarm(900);
                     after_fork_in_child();
                     let mut objects = 0;
                     loader::for_each_object(|_| {

@@ -21,7 +21,7 @@ const CHILD: &str = "LARDER_TEST_CHILD";
 
 /// Seconds after which a child is killed: a hang must become a failure, and a machine with much else to do must not. Soak tests take their
 /// own time on top.
-const DEADLINE_SECONDS: u64 = 300;
+const DEADLINE_SECONDS: u64 = 1800;
 
 /// Environment of a process without restartable sequences: buffers then belong to threads.
 pub const WITHOUT_SEQUENCES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.pthread.rseq=0");

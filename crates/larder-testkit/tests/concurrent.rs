@@ -315,14 +315,11 @@ fn markers_beside_share_the_work_and_leave_nothing_when_they_are_interrupted() {
                 let roots = Words::roots(16);
                 forest(&roots, 7);
                 let before = nodes(&roots);
-                // Helpers come when the kernel has a CPU for them.
-                let mut cycles = 0;
+                // Helpers come when the kernel has a CPU for them; the child's deadline is the limit.
                 while concurrent::marked_by_helpers() == 0 {
                     let done = concurrent::completed()[0];
                     concurrent::ask();
                     crowd::wait_until(|| !concurrent::finish_if_ready() && concurrent::completed()[0] > done);
-                    cycles += 1;
-                    assert!(cycles < 1000, "helpers took no part in 1000 cycles");
                 }
                 // Ended at once, or after a while.
                 for round in 0..20 {

@@ -1,9 +1,10 @@
 //! How much memory the heap takes: at its limit, and after phases of different objects.
 
 use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_fixed::options::Options;
-use larder_fixed::{allocate, cycle, free, init, kind, object, stats};
+use larder_fixed::{allocate, cycle, free, hooks, init, kind, object, stats};
 use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
 use larder_testkit::{Random, beside, crowd, in_child, pattern};
@@ -96,6 +97,56 @@ fn sixty_four_threads_at_the_limit_lose_nothing() {
         assert_eq!(fill(table, |_| 1000), 5_000);
         check(table, 5_000, |_| 1000);
         assert!(stats::snapshot().heap <= max);
+    });
+}
+
+/// Cycles after which everything is used up at once, as by other threads while the one that collected has no CPU.
+static TAKEN_AFTER: AtomicUsize = AtomicUsize::new(0);
+
+/// Uses up all memory, and keeps nothing.
+unsafe extern "C" fn take_everything() {
+    if TAKEN_AFTER.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    TAKEN_AFTER.fetch_sub(1, Ordering::Relaxed);
+    cycle::disable();
+    for size in (0..=16).map(|n| (1 << 20) >> n) {
+        // SAFETY: nothing is done with the objects.
+        while !unsafe { allocate(kind::POINTER_FREE, size) }.is_null() {}
+    }
+    cycle::enable();
+}
+
+/// A program of many threads in a small heap, most of it garbage, was told that memory is exhausted: who lost its CPU after each of two cycles found
+/// everything in use again.
+#[test]
+fn who_comes_late_after_its_cycles_is_not_told_that_memory_is_exhausted() {
+    in_child("who_comes_late_after_its_cycles_is_not_told_that_memory_is_exhausted", &[], || {
+        init(&Options { max_heap: Bytes(MAX), ..Options::default() });
+        hooks::AFTER_CYCLE.set(Some(take_everything));
+        // SAFETY: nothing is done with the object.
+        let is_served = |size| !unsafe { allocate(kind::NORMAL, size) }.is_null();
+        for size in [24, 3000, 30_000, 100_000, 2 << 20] {
+            // Once before the request, and after each of five cycles for it.
+            TAKEN_AFTER.store(6, Ordering::Relaxed);
+            // SAFETY: allocates only.
+            unsafe { take_everything() };
+            assert!(is_served(size), "no memory for {size} bytes in a heap without a live object");
+            assert_eq!(TAKEN_AFTER.load(Ordering::Relaxed), 0, "the request for {size} bytes came too early");
+        }
+        // Somebody who is always faster does not make it try for ever.
+        TAKEN_AFTER.store(usize::MAX, Ordering::Relaxed);
+        // SAFETY: allocates only.
+        unsafe { take_everything() };
+        let before = cycle::number();
+        assert!(!is_served(100_000) && (50..200).contains(&(cycle::number() - before)));
+        // Nor is it tried again where memory is in use.
+        TAKEN_AFTER.store(0, Ordering::Relaxed);
+        let table = Words::roots(1 << 10);
+        assert!(fill(table, |_| 100_000) < table.count());
+        let before = cycle::number();
+        assert!(!is_served(100_000));
+        assert_eq!(cycle::number() - before, 2);
     });
 }
 

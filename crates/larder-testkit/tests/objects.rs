@@ -104,7 +104,7 @@ fn freed_by_many(name: &str, environment: &[(&str, &str)]) {
         let roots = Words::roots(OBJECTS);
         let mut first = 0;
         // The verifier looks at all of it in each cycle, and where cycles run beside the threads there always is one.
-        let rounds = if beside::is_asked() { 8 } else { 30 };
+        let (rounds, slack) = if beside::is_asked() { (12, 4 << 20) } else { (30, 1 << 20) };
         for round in 0..rounds {
             for i in 0..OBJECTS {
                 // SAFETY: in a root at once; a fresh object.
@@ -133,11 +133,15 @@ fn freed_by_many(name: &str, environment: &[(&str, &str)]) {
                     }
                 }
             });
+            if beside::is_asked() {
+                // What is freed while a cycle marks comes back when that has ended, which may take some rounds.
+                cycle::collect();
+            }
             let heap = stats::snapshot().heap;
             if round == 2 {
                 first = heap;
             }
-            assert!(round < 2 || heap <= first + (1 << 20), "{heap} bytes in round {round}, {first} before");
+            assert!(round < 2 || heap <= first + slack, "{heap} bytes in round {round}, {first} before");
         }
         assert!(cycle::collect());
     });

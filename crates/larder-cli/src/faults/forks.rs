@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::collector::Collector;
 use super::module::{self, Module};
@@ -11,11 +11,18 @@ use super::{Outcome, Scratch, failed};
 /// How a child ends that found everything right.
 const RIGHT: i32 = 7;
 
+/// Seconds after which a child is taken for one that hangs, and ends. Sync: set before the first round.
+pub static CHILD_SECONDS: AtomicU32 = AtomicU32::new(60);
+
+/// A child that hangs must not be waited for forever.
+fn limit_time() {
+    // SAFETY: no preconditions.
+    unsafe { libc::alarm(CHILD_SECONDS.load(Ordering::Relaxed)) };
+}
+
 /// What a child does: checks what it inherited, allocates, collects, makes a thread.
 fn child(gc: &Collector, head: *mut c_void, seed: u64) -> i32 {
-    // A child that hangs must not be waited for forever.
-    // SAFETY: no preconditions.
-    unsafe { libc::alarm(60) };
+    limit_time();
     let more = gc.chain(seed + 500);
     gc.collect();
     let result = gc
@@ -163,8 +170,7 @@ pub fn announced(gc: &Collector, _: &Scratch) -> Result<(), Outcome> {
             }
             0 => {
                 (gc.GC_atfork_child)();
-                // SAFETY: no preconditions.
-                unsafe { libc::alarm(60) };
+                limit_time();
                 gc.churn();
                 let fine = gc.check(head, seed, "").is_ok();
                 // SAFETY: ends the child.

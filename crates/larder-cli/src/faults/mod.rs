@@ -23,6 +23,7 @@ use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -158,6 +159,9 @@ pub struct SelfTest {
     /// Stop a line after so many seconds, whatever is left of its rounds
     #[arg(long, value_name = "S", default_value = "60", requires = "self_test")]
     seconds: u64,
+    /// Take a process for one that hangs so many seconds after its line's time is over
+    #[arg(long, value_name = "S", default_value = "120", requires = "self_test")]
+    patience: u64,
     /// Let other threads allocate and collect all the time
     #[arg(long, requires = "self_test")]
     load: bool,
@@ -180,6 +184,7 @@ pub struct LineArguments {
     rounds: u32,
     seconds: u64,
     load: u8,
+    patience: u64,
 }
 
 /// Whether `larder run`'s object is in this process.
@@ -193,6 +198,8 @@ const SKIPPED: u8 = 77;
 /// Tries one line in this process, and says why it failed.
 pub fn try_line(arguments: &LineArguments) -> u8 {
     let Some(line) = LINES.iter().find(|line| line.name == arguments.name) else { return 2 };
+    // Half of it: a child that hangs ends before this process is taken for one that does.
+    forks::CHILD_SECONDS.store((arguments.patience / 2).clamp(1, 3600) as u32, Ordering::Relaxed);
     let result = make_folder(&std::env::temp_dir()).map_err(failed).and_then(|folder| {
         let scratch = Scratch(folder);
         let result = Collector::load(line.fork_handling)
@@ -285,15 +292,13 @@ pub fn self_test(wanted: &SelfTest) -> Result<u8, Failure> {
     Ok(u8::from(bad > 0))
 }
 
-/// How long a process may take beyond the time of its rounds.
-const GRACE: Duration = Duration::from_secs(40);
-
 /// Tries a line in a process of its own; returns its rounds.
 fn start(line: &Line, way: Way, library: &Library, wanted: &SelfTest) -> Result<String, Outcome> {
     let own = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(own);
     command.args(["fault-line", line.name]);
     command.args([wanted.rounds.to_string(), wanted.seconds.to_string(), u8::from(wanted.load).to_string()]);
+    command.arg(wanted.patience.to_string());
     let path = launch::library_path(library).map_err(|failure| Outcome::Failed(failure.message))?;
     command.env(LIBRARY_PATH, path).env_remove("LD_PRELOAD").env_remove("GLIBC_TUNABLES");
     if way.is_without_rseq() {
@@ -316,7 +321,7 @@ fn start(line: &Line, way: Way, library: &Library, wanted: &SelfTest) -> Result<
         }
         Err(error) => return Err(failed(error)),
     };
-    let limit = Duration::from_secs(wanted.seconds) + GRACE;
+    let limit = Duration::from_secs(wanted.seconds.saturating_add(wanted.patience));
     let (status, output, errors) = wait(child, limit)?;
     let said = output.trim().to_owned();
     let last = errors.lines().rfind(|text| !text.trim().is_empty()).unwrap_or("it wrote nothing to standard error");

@@ -18,7 +18,7 @@ const OVER: u32 = 2;
 #[repr(align(128))]
 struct Slot(AtomicU64);
 
-/// Runs `each` threads that put and as many that take until the window is over; counts what each of the latter took. Afterwards
+/// Runs `each` threads that put and as many that take until the window is over and something was taken; counts what each of the latter took. Afterwards
 /// each taker gets one message to leave at, behind all others.
 pub fn run(each: usize, window: Duration, put: &(dyn Fn(u64) + Sync), take: &(dyn Fn() -> u64 + Sync)) -> Outcome {
     // Sync of all: ORDER lines.phase; counts and `ready` are Relaxed, since a number is the whole message.
@@ -64,6 +64,10 @@ pub fn run(each: usize, window: Duration, put: &(dyn Fn(u64) + Sync), take: &(dy
         // ORDER lines.phase: Release, with the load above.
         phase.store(RUNNING, Ordering::Release);
         thread::sleep(window);
+        // On a loaded machine no thread may have had a processor in it; that would be a figure for nothing.
+        while slots.iter().all(|slot| slot.0.load(Ordering::Relaxed) == 0) {
+            thread::yield_now();
+        }
         let counts = slots.iter().map(|slot| slot.0.load(Ordering::Relaxed)).collect();
         let (wall, cpu) = (start.elapsed(), cpu_time() - cpu);
         let clean = load.is_clean_since(cpu);

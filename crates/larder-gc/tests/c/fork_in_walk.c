@@ -25,7 +25,7 @@ static void use_heap(long salt) {
 static void spawn(long salt) {
     pid_t child = fork();
     if (child == 0) {
-        alarm(60);
+        alarm(900);
         use_heap(salt);
         _exit(7);
     }

@@ -21,6 +21,12 @@ static void make_list(void) {
     }
 }
 
+/* How many cycles there were, with none under way beside the program: the next request would end that one first, and it counts. */
+static GC_word settled(void) {
+    if (GC_is_incremental_mode()) GC_gcollect();
+    return GC_get_gc_no();
+}
+
 int main(void) {
     CHECK(GC_get_disable_automatic_collection() == 0);
     GC_init();
@@ -38,7 +44,7 @@ int main(void) {
     CHECK(GC_get_gc_no() > before + 1);
 
     /* Given up. */
-    before = GC_get_gc_no();
+    before = settled();
     answer = 1;
     CHECK(GC_try_to_collect(stop) == 0 && GC_get_gc_no() == before && asked > 0);
     answer = 0;
@@ -47,7 +53,7 @@ int main(void) {
     CHECK(first != 0);
     GC_set_stop_func(stop);
     CHECK(GC_get_stop_func() == stop);
-    before = GC_get_gc_no();
+    before = settled();
     answer = 1;
     asked = 0;
     GC_gcollect();
@@ -58,9 +64,9 @@ int main(void) {
     CHECK(asked > 0);
     answer = 0;
     /* This one does not ask. */
+    before = settled();
     asked = 0;
     answer = 1;
-    before = GC_get_gc_no();
     GC_gcollect_and_unmap();
     CHECK(GC_get_gc_no() == before + 1);
     GC_set_stop_func(never);

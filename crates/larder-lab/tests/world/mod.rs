@@ -4,8 +4,8 @@
 #![allow(dead_code, reason = "each test file is a crate of its own and uses what it needs")]
 
 use std::cell::{Cell, RefCell};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::thread;
 
 use larder_lab::{
@@ -193,8 +193,23 @@ pub fn at_points<'a>(hook: impl FnMut(Point) + 'a) -> impl Drop + 'a {
     Unset(std::marker::PhantomData)
 }
 
-/// Puts the calling thread on one CPU.
-pub fn pin(cpu: usize) {
+/// The CPUs that the process may use, as the first world found them, before any thread was put on one.
+static USABLE: OnceLock<Vec<usize>> = OnceLock::new();
+
+fn usable() -> &'static [usize] {
+    USABLE.get_or_init(|| {
+        // SAFETY: a set on the stack.
+        unsafe {
+            let mut set: libc::cpu_set_t = core::mem::zeroed();
+            assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &mut set), 0);
+            (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect()
+        }
+    })
+}
+
+/// Puts the calling thread on one CPU: the `nth` of those that the process may use, counted around.
+pub fn pin(nth: usize) {
+    let cpu = usable()[nth % usable().len()];
     // SAFETY: a set on the stack.
     unsafe {
         let mut set: libc::cpu_set_t = core::mem::zeroed();
@@ -261,6 +276,7 @@ pub struct World {
 
 impl World {
     pub fn new(config: Config, bytes: usize, threads: usize) -> Self {
+        usable();
         let buffers = Buffers::new(Space::new(bytes), config);
         buffers.set_up().unwrap();
         let member = || Member {
@@ -366,10 +382,10 @@ impl World {
     /// Runs every member with `objects` allocations or more of sizes that `size` gives, while this thread stops the world
     /// `stops` times or more and collects.
     pub fn storm(&self, objects: u64, stops: usize, size: impl Fn(&mut u64) -> usize + Sync, largest: usize) {
-        self.storm_with(objects, stops, size, largest, None);
+        self.storm_with(objects, stops, size, largest, None, || true);
     }
 
-    /// The same, with what stops are told about allocating threads.
+    /// The same, with what stops are told about allocating threads; and it stops until `seen` as well.
     pub fn storm_with(
         &self,
         objects: u64,
@@ -377,22 +393,22 @@ impl World {
         size: impl Fn(&mut u64) -> usize + Sync,
         largest: usize,
         allocating_threads: Option<usize>,
+        seen: impl Fn() -> bool,
     ) {
         install();
         let _bomb = Bomb;
-        // SAFETY: no handler; the process ends if a storm does not.
-        unsafe { libc::alarm(100) };
+        let _watch = Watch::begin();
         let left = AtomicUsize::new(self.members.len());
-        let made = AtomicUsize::new(0);
+        let enough = AtomicBool::new(stops == 0 && seen());
         thread::scope(|scope| {
             for (number, me) in self.members.iter().enumerate() {
-                let (size, left, made) = (&size, &left, &made);
+                let (size, left, enough) = (&size, &left, &enough);
                 let body = move || {
                     me.tid.store(larder_sys::thread::tid(), Ordering::Release);
                     let _bomb = Bomb;
                     let mut random = (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
                     let mut done = 0;
-                    while done < objects || made.load(Ordering::Relaxed) < stops {
+                    while done < objects || !enough.load(Ordering::Relaxed) {
                         if self.allocate(me, size(&mut random)) {
                             done += 1;
                         } else {
@@ -406,11 +422,18 @@ impl World {
                 };
                 thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, body).unwrap();
             }
+            let allocated = || self.members.iter().map(|member| member.allocated.load(Ordering::Relaxed)).sum::<u64>();
+            let (mut made, mut before) = (0, 0);
             while left.load(Ordering::Acquire) != 0 {
-                let is_due = made.load(Ordering::Relaxed) < stops || self.space().left().0 < largest * 4;
+                // After those that are wanted in any case, only where something was allocated: to stop threads that still wait for a CPU
+                // since the last stop shows nothing, and takes long.
+                let shows_something = made < stops || allocated() != before;
+                let is_due = !enough.load(Ordering::Relaxed) && shows_something || self.space().left().0 < largest * 4;
                 if is_due && self.members.iter().all(|member| member.tid.load(Ordering::Acquire) != 0) {
                     self.stopped(|| self.collect_with(self.members.len() * largest, allocating_threads));
-                    made.fetch_add(1, Ordering::Relaxed);
+                    made += 1;
+                    before = allocated();
+                    enough.fetch_or(made >= stops && seen(), Ordering::Relaxed);
                 }
                 thread::yield_now();
             }
@@ -428,6 +451,22 @@ impl Drop for Bomb {
         if thread::panicking() {
             std::process::abort();
         }
+    }
+}
+
+/// Ends the process if a storm does not end. Long, because a thousand threads take their time on a loaded machine.
+struct Watch;
+
+impl Watch {
+    fn begin() -> Self {
+        // SAFETY: no handler.
+        unsafe { libc::alarm(900) };
+        Self
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
         // SAFETY: ends the watch of this storm.
         unsafe { libc::alarm(0) };
     }

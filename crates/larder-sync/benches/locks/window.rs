@@ -83,6 +83,10 @@ pub fn run(threads: usize, window: Duration, operation: &(dyn Fn(usize, &mut u64
         let start = Instant::now();
         phase.store(RUNNING, Ordering::Release);
         thread::sleep(window);
+        // On a loaded machine no thread may have had a processor in it; that would be a figure for nothing.
+        while counts.iter().all(|slot| slot.0.load(Ordering::Relaxed) == 0) {
+            thread::yield_now();
+        }
         let counts: Vec<u64> = counts.iter().map(|slot| slot.0.load(Ordering::Relaxed)).collect();
         let (wall, cpu) = (start.elapsed(), cpu_time() - cpu);
         outcome = Some(Outcome { counts, wall, cpu, clean: load.is_clean_since(cpu) });

@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Once};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// The handler of this one yields a few times.
 const YIELD: libc::c_int = libc::SIGUSR2;
@@ -22,6 +23,8 @@ const SLEEP_NS: libc::c_long = 500_000;
 const SLEEPS: usize = 500;
 /// One signal in so many sleeps, as long as there are some left.
 const SIGNALS_PER_SLEEP: u64 = 8;
+/// How long idlers begin new rounds: much longer than all rounds take where nobody else wants the CPUs.
+const IDLE: Duration = Duration::from_secs(30);
 
 extern "C" fn delay(signal: libc::c_int) {
     // SAFETY: errno is the interrupted thread's, and is put back; both calls may be made from a handler.
@@ -42,17 +45,19 @@ extern "C" fn delay(signal: libc::c_int) {
 /// Runs `work(thread)` on `threads` threads, and delays them at random until all are done.
 #[allow(dead_code, reason = "each test file is a crate of its own and uses what it needs")]
 pub fn rages(threads: usize, work: impl Fn(usize) + Sync) {
-    storm(threads, false, work);
+    storm(threads, false, |thread, _| work(thread));
 }
 
 /// As [`rages`]; and one thread in 64 runs only when nobody else wants to (SCHED_IDLE), so that it is preempted with a lock in
-/// its hands and while it waits for one.
+/// its hands and while it waits for one. `work(thread, may_end)` asks between its rounds whether it is to end early: an idler is when
+/// the others are done, or when it had [`IDLE`]. It may wait half a minute for a CPU for which other programs compete, and whoever
+/// waits for its lock does, too.
 #[allow(dead_code, reason = "each test file is a crate of its own and uses what it needs")]
-pub fn rages_over_idlers(threads: usize, work: impl Fn(usize) + Sync) {
+pub fn rages_over_idlers(threads: usize, work: impl Fn(usize, &dyn Fn() -> bool) + Sync) {
     storm(threads, true, work);
 }
 
-fn storm(threads: usize, idlers: bool, work: impl Fn(usize) + Sync) {
+fn storm(threads: usize, idlers: bool, work: impl Fn(usize, &dyn Fn() -> bool) + Sync) {
     static HANDLER: Once = Once::new();
     HANDLER.call_once(|| {
         // SAFETY: the handler calls what a handler may call. Without SA_RESTART, a futex call returns EINTR.
@@ -66,21 +71,28 @@ fn storm(threads: usize, idlers: bool, work: impl Fn(usize) + Sync) {
     });
     let ids: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
     let done = AtomicUsize::new(0);
+    let is_idler = |thread: usize| idlers && thread % 64 == 3;
+    let others = AtomicUsize::new((0..threads).filter(|&thread| !is_idler(thread)).count());
+    let begun = Instant::now();
     let sender_is_gone = Barrier::new(threads + 1);
     let failed = AtomicBool::new(false);
     thread::scope(|scope| {
         for (thread, id) in ids.iter().enumerate() {
             let (work, done, sender_is_gone, failed) = (&work, &done, &sender_is_gone, &failed);
+            let (is_idler, others) = (is_idler(thread), &others);
             scope.spawn(move || {
                 // SAFETY: always allowed.
                 // ORDER test.ids: Relaxed; the id is the whole message.
                 id.store(unsafe { libc::pthread_self() } as usize, Ordering::Relaxed);
-                if idlers && thread % 64 == 3 {
+                if is_idler {
                     let priority = libc::sched_param { sched_priority: 0 };
                     // SAFETY: for the calling thread, which may always go down; where it may not, it stays as it was.
                     unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &priority) };
                 }
-                let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(thread)));
+                // ORDER test.others: Relaxed; the number is the whole message.
+                let may_end = || is_idler && (others.load(Ordering::Relaxed) == 0 || begun.elapsed() > IDLE);
+                let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(thread, &may_end)));
+                others.fetch_sub(usize::from(!is_idler), Ordering::Relaxed);
                 // ORDER test.ids: Relaxed; the join orders it.
                 failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
                 done.fetch_add(1, Ordering::Relaxed);
