@@ -124,7 +124,7 @@ impl<S: ChunkSource> Buffers<S> {
         }
         self.source.at(Point::Begun);
         let Some(chunk) = self.bring(lab, bytes) else { return Refilled::Nothing };
-        let placed = Placed::new(seen, chunk, bytes);
+        let placed = Placed::new(&self.source, seen, chunk, bytes);
         self.source.at(Point::Obtained);
         let pair = lab.slot.frontier.as_ptr().cast::<u64>();
         let mut reopened = 0;
@@ -181,7 +181,7 @@ impl<S: ChunkSource> Buffers<S> {
         }
         self.source.at(Point::Begun);
         let Some(chunk) = self.bring(mine, bytes) else { return Refilled::Nothing };
-        let placed = Placed::new(seen, chunk, bytes);
+        let placed = Placed::new(&self.source, seen, chunk, bytes);
         self.source.at(Point::Obtained);
         // SAFETY: the caller's promise.
         if !unsafe { self.replace_own(mine, seen, placed.pair) } {
@@ -375,9 +375,9 @@ struct Placed {
 }
 
 impl Placed {
-    fn new(seen: [usize; 2], chunk: Chunk, bytes: usize) -> Self {
+    fn new(source: &impl ChunkSource, seen: [usize; 2], chunk: Chunk, bytes: usize) -> Self {
         let has_rest = region::rest(seen) != 0;
-        let is_merged = has_rest && seen[1] == chunk.start;
+        let is_merged = has_rest && seen[1] == chunk.start && source.may_join(chunk.start);
         let object = if is_merged { seen[0] } else { chunk.start };
         let abandoned = (has_rest && !is_merged).then_some((seen[0], seen[1]));
         Self { object, pair: [object + bytes, chunk.end], abandoned, is_merged }

@@ -2,7 +2,9 @@
 
 mod mini;
 
+use larder_lab::Lowest;
 use larder_moving::{Barrier, Collection, Config, Keep};
+use larder_policy::labs::NearEnd;
 use larder_units::Bytes;
 use mini::*;
 
@@ -350,4 +352,22 @@ fn how_often_the_old_generation_is_collected_is_chosen() {
     let (small, fixed) = (collections(0), collections(16 << 20));
     // 40 MiB of garbage, 2 or nearly 16 MiB at a time.
     assert!((15..=25).contains(&small) && (2..=4).contains(&fixed), "{small} and {fixed}");
+}
+
+/// Eden holds as many buffers as their size says, whatever that is.
+#[test]
+fn buffers_that_do_not_shrink_fill_eden() {
+    for kib in [4, 16, 32, 64, 128, 512] {
+        let shape = larder_lab::Config { near_end: NearEnd::Singly, ..buffers(Lowest::Threads, kib) };
+        let young = Bytes::mib(4);
+        let heap = heap(Config { young, most_young: young, buffers: shape, ..small() });
+        let vm = heap.attach().unwrap();
+        while heap.stats().young_collections == 0 {
+            make(&vm, Kind::Strong, 0, 56).unwrap();
+        }
+        let stats = heap.stats();
+        // Eden and the room of survivors that there were none of: seven eighths.
+        assert_eq!(stats.buffers as usize, (7 * young.0 / 8) / (kib << 10), "buffers of {kib} KiB: {stats:?}");
+        assert_eq!((stats.buffer_bytes as usize, stats.unused_bytes), (7 * young.0 / 8, 0), "buffers of {kib} KiB");
+    }
 }
