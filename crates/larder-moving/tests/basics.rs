@@ -371,3 +371,32 @@ fn buffers_that_do_not_shrink_fill_eden() {
         assert_eq!((stats.buffer_bytes as usize, stats.unused_bytes), (7 * young.0 / 8, 0), "buffers of {kib} KiB");
     }
 }
+
+/// A block that a pin keeps is walked over from its beginning to its end, whatever its neighbours held.
+#[test]
+fn no_object_reaches_from_one_span_into_the_next() {
+    for kib in [32, 64] {
+        let shape = larder_lab::Config { near_end: NearEnd::Singly, ..buffers(Lowest::Threads, kib) };
+        let heap = heap(Config { buffers: shape, ..small() });
+        let vm = heap.attach().unwrap();
+        let mut pins = vec![];
+        // 48 bytes each, which no block is a multiple of.
+        for n in 0..6 * 700 {
+            let object = make(&vm, Kind::Strong, 0, 40).unwrap();
+            set_number(object, n);
+            // In every second block about.
+            if n % 1400 == 0 {
+                pins.push((vm.handle(object, Keep::Pinned), n));
+            }
+        }
+        assert_eq!(heap.stats().young_collections, 0, "all of them are in eden");
+        for kind in [Collection::Young, Collection::Full, Collection::Young] {
+            vm.collect(kind);
+            for &(handle, n) in &pins {
+                assert_eq!(number(vm.get_handle(handle)), n);
+            }
+            list(&vm, 2000);
+        }
+        assert!(heap.stats().kept_blocks >= 3);
+    }
+}
