@@ -25,6 +25,7 @@ use core::sync::atomic::Ordering;
 use larder_percpu::sequence;
 use larder_percpu::sequence::transaction::INTERFERED;
 use larder_policy::labs::{Room, multiple, wish};
+use larder_sync::region::fillings::address;
 use larder_sync::region::{self, Taken};
 use larder_units::Bytes;
 
@@ -32,7 +33,7 @@ use crate::buffers::{Buffers, Way};
 use crate::config::Lowest;
 use crate::counters::add;
 use crate::lab::Lab;
-use crate::level::{Level, address, number};
+use crate::level::Level;
 use crate::source::{Chunk, ChunkSource, Point, Request, Why};
 
 /// How often a refill reopens before it gives its chunk to the sideline: with so many begins of others on one processor
@@ -316,7 +317,7 @@ impl<S: ChunkSource> Buffers<S> {
             unsafe { self.source.give_back(rest, Why::Abandoned) };
         }
         self.source.at(Point::TailGivenBack);
-        let Some(number) = number(lab) else {
+        let Some(number) = lab.fillings.next() else {
             region::give_up(lab, mark);
             return Given::None;
         };
