@@ -167,7 +167,6 @@ impl Young {
                 }
             }
             if taking.end - taking.at < least {
-                self.close_current(taking);
                 let wanted = most.div_ceil(BLOCK).min(taking.quota).max(least.div_ceil(BLOCK));
                 let mut n = wanted;
                 let first = loop {
@@ -179,6 +178,8 @@ impl Young {
                     }
                     n -= 1;
                 };
+                // Not before: who is refused a long chunk asks for a short one next, which the present span may have.
+                self.close_current(taking);
                 taking.quota -= n;
                 taking.first = first;
                 taking.at = self.block_at(first);
@@ -379,5 +380,19 @@ mod tests {
             assert_eq!(young.may_join(chunk.start), n % 2 == 1, "two chunks of a block");
         }
         assert_eq!(young.used(), 10);
+    }
+
+    /// Near the end of eden objects are asked for one by one, each after a buffer that there is no room for.
+    #[test]
+    fn a_chunk_that_is_refused_leaves_the_rest_of_a_block_for_shorter_ones() {
+        let space = Space::reserve(1 << 20, 1 << 20, 32 * BLOCK).unwrap();
+        let young = Young::new(space.young.clone()).unwrap();
+        young.allow(1);
+        for n in 0..BLOCK / 64 {
+            assert_eq!(young.obtain(&space, 2 * BLOCK, 2 * BLOCK), None);
+            let at = space.young.start + 64 * n;
+            assert_eq!(young.obtain(&space, 64, 64), Some(at..at + 64));
+        }
+        assert_eq!(young.obtain(&space, 64, 64), None);
     }
 }
