@@ -164,9 +164,11 @@ impl<H: Host> Owned<H> {
 impl<H: Host> Heap<H> {
     /// Makes a heap and starts its collectors.
     pub fn create(config: Config, host: H) -> Result<Owned<H>, CreateError> {
-        const { assert!(H::FORWARDING_WORD <= 8 && H::FORWARDING_WORD.is_multiple_of(8)) };
         const { assert!(H::TAG_MASK <= 7) };
         config.check()?;
+        if !matches!(host.forwarding_word(), 0 | 8) {
+            return Err(CreateError::Setting("the forwarding word must be one of an object's first two: at 0 or 8"));
+        }
         let collectors = match config.collectors {
             0 => cpus::allowed().min(cpus::quota().unwrap_or(usize::MAX)).clamp(1, MOST),
             n => n,
@@ -308,7 +310,7 @@ impl<H: Host> Heap<H> {
     fn publish_shape(&self) {
         let shape = if self.buffers.way().is_by_thread() { None } else { self.buffers.shape() };
         // SAFETY: the world is stopped, or no thread is attached yet.
-        unsafe { *self.shape.get() = shape.unwrap_or(Shape::NONE) };
+        unsafe { *self.shape.get() = shape.unwrap_or(Shape::without_index(self.buffers.owners())) };
     }
 
     /// The buffers have been flipped, in a stopped world: allocations go another way.
