@@ -216,6 +216,12 @@ typedef struct larder_vm_stats {
     uint64_t finalized;
     uint64_t young_bytes;       /* the young generation's size now */
     uint64_t old_bytes;         /* what the old generation has handed out, large objects included */
+    uint64_t direct;            /* objects straight from the young generation, because they are too large for a buffer; */
+    uint64_t singly;            /* because there was room for them and none for a buffer; */
+    uint64_t provided;          /* because the collection that was made for them provided them */
+    uint64_t old_direct;        /* the same three, for the old generation */
+    uint64_t old_singly;
+    uint64_t old_provided;
 } larder_vm_stats;
 
 /* Fills in the defaults: 8 MiB young, 256 MiB old, conditional cards, buffers by concurrency id. */

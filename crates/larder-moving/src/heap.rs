@@ -283,6 +283,10 @@ impl<H: Host> Heap<H> {
             partly_used: young.partly_used,
             old_buffers: old.labs,
             old_buffer_bytes: old.lab_bytes,
+            direct: young.direct,
+            singly: young.singly,
+            old_direct: old.direct,
+            old_singly: old.singly,
             ..self.counters.read()
         }
     }
@@ -498,7 +502,7 @@ impl<H: Host> Heap<H> {
         at
     }
 
-    /// Provides what an allocation lacks, if it is there.
+    /// Provides what an allocation lacks, if it is there: straight from the generation, before anybody else goes on.
     pub(crate) fn provide(&self, want: Want) -> Option<Range<usize>> {
         match want {
             Want::Nothing => Some(0..0),
@@ -506,11 +510,13 @@ impl<H: Host> Heap<H> {
                 let object = self.young.obtain(&self.space, size, size)?;
                 // At once: whoever walks over it finds objects of no size.
                 self.space.fill(object.clone(), 0);
+                Counters::add(&self.counters.provided, 1);
                 Some(object)
             }
             Want::Old(size) => {
                 let object = self.old.obtain(size, size)?;
                 self.space.fill(object.clone(), 0);
+                Counters::add(&self.counters.old_provided, 1);
                 Some(object)
             }
             Want::Large(bytes, old) => self.obtain_large(bytes, old).map(|at| at..at + bytes),

@@ -400,3 +400,48 @@ fn no_object_reaches_from_one_span_into_the_next() {
         assert!(heap.stats().kept_blocks >= 3);
     }
 }
+
+/// Without a buffer an object comes for one of three reasons, in either generation, and each is counted.
+#[test]
+fn objects_come_without_a_buffer_for_three_reasons() {
+    type Make = fn(&Vm<'_>, Kind, usize, usize) -> Result<usize, larder_moving::OutOfMemory>;
+    let reasons = |stats: larder_moving::Stats| {
+        [[stats.direct, stats.singly, stats.provided], [stats.old_direct, stats.old_singly, stats.old_provided]]
+    };
+    let shape = |kib| larder_lab::Config { near_end: NearEnd::Singly, ..buffers(Lowest::Threads, kib) };
+    for (old, make) in [make as Make, make_old].into_iter().enumerate() {
+        // Eden is 448 KiB.
+        let (kib, total) = [(256, 448), (512, 768)][old];
+        let heap = heap(Config {
+            old: Bytes(768 << 10),
+            least_old: Bytes(768 << 10),
+            buffers: shape(256),
+            old_buffers: shape(512),
+            ..small()
+        });
+        let vm = heap.attach().unwrap();
+        // A buffer is used up, and there is no room for another one.
+        for n in 1..=total {
+            make(&vm, Kind::Strong, 0, 1024 - 8).unwrap();
+            assert_eq!(reasons(heap.stats())[old], [0, n.max(kib) - kib, 0]);
+        }
+        assert_eq!(heap.stats().young_collections, 0);
+        // The collection that this one needs provides it.
+        make(&vm, Kind::Strong, 0, 1024 - 8).unwrap();
+        assert_eq!((reasons(heap.stats())[old], heap.stats().young_collections), ([0, total - kib, 1], 1));
+        assert_eq!(reasons(heap.stats())[1 - old], [0; 3], "the other generation");
+    }
+    for (old, make) in [make as Make, make_old].into_iter().enumerate() {
+        let heap = heap(Config { buffers: shape(8), old_buffers: shape(8), ..small() });
+        let vm = heap.attach().unwrap();
+        make(&vm, Kind::Strong, 0, 1024 - 8).unwrap();
+        assert_eq!(reasons(heap.stats()), [[0; 3]; 2], "an eighth of a buffer is not too large for one");
+        let taken = heap.stats().buffers + heap.stats().old_buffers;
+        // The first comes from the buffer, because there is room; no buffer is abandoned for the others.
+        for n in 0..4 {
+            make(&vm, Kind::Strong, 0, (4 << 10) - 8).unwrap();
+            assert_eq!(reasons(heap.stats())[old], [n, 0, 0]);
+        }
+        assert_eq!(heap.stats().buffers + heap.stats().old_buffers, taken);
+    }
+}
