@@ -9,8 +9,8 @@
  * References. A slot is an aligned word. It holds 0, the address of an object's first byte with any of its lowest three bits
  * set (they are yours, and stay), or a word that is no address in the heap. Objects begin at multiples of 16.
  *
- * Objects. The first word of an object is yours while it lives, but for its lowest bit, which is never set: the heap keeps
- * there where a copied object went.
+ * Objects. What an object looks like is yours to say (larder_vm_host). Of one of its first two words, the forwarding word, the lowest bit is
+ * never set while it lives: the heap keeps there where a copied object went.
  *
  * Safepoints. An object may move while its thread is in a function that says "safepoint". An address that is needed after
  * one lives in a slot that the heap knows: an object's, a frame's, a handle.
@@ -98,6 +98,13 @@ enum larder_vm_level {
     LARDER_VM_PROCESS = 5   /* all */
 };
 
+/* How the sizes of a level's buffers follow what happens. */
+enum larder_vm_sizing {
+    LARDER_VM_FIXED = 0,     /* not at all */
+    LARDER_VM_ADAPTIVE = 1,  /* half again as large at each refill, half as large at each collection */
+    LARDER_VM_BY_SHARE = 2   /* by the buffer's share of what all of the level allocate */
+};
+
 /* The most levels. */
 enum { LARDER_VM_LEVELS = 3 };
 
@@ -127,7 +134,7 @@ typedef struct larder_vm_visitor {
  */
 typedef struct larder_vm_host {
     void *context; /* given to each function */
-    /* The object's size in bytes, as it was allocated. `word` is its first word: do not read that from memory. */
+    /* The object's size in bytes, as it was allocated. `word` is its forwarding word: do not read that from memory. */
     size_t (*size)(void *context, const void *object, uintptr_t word);
     /* Shows the object's slots. Those with addresses outside of [from, to) need not be shown. */
     void (*scan)(void *context, void *object, uintptr_t from, uintptr_t to, larder_vm_visitor *);
@@ -140,6 +147,8 @@ typedef struct larder_vm_host {
      * enum larder_vm_way. Time to take functions from larder_vm_get_functions anew, and to change the calls in generated code:
      * the old ones stay right, and are slow. May be null. */
     void (*flipped)(void *context, int way);
+    /* Offset in bytes of the forwarding word: 0, or 8 where your objects begin with a word that is any number. */
+    size_t forwarding_word;
 } larder_vm_host;
 
 /* larder_vm_default_config fills it in. Sizes in bytes. */
@@ -154,7 +163,11 @@ typedef struct larder_vm_config {
     int by_share;          /* of sizes that adapt: not 0: by the buffer's share of what all allocate, not by its refills */
     int near_end;          /* enum larder_vm_near_end */
     int level[LARDER_VM_LEVELS];            /* enum larder_vm_level, from below; LARDER_VM_NO_LEVEL from where there are no more */
-    size_t level_buffer[LARDER_VM_LEVELS];  /* their buffers; 0: 1 MiB, 2 MiB, 4 MiB. Not less than a buffer below */
+    int level_sizing[LARDER_VM_LEVELS];     /* enum larder_vm_sizing */
+    size_t level_buffer[LARDER_VM_LEVELS];  /* their buffers, or the most where sizes change; 0: 1 MiB, 2 MiB, 4 MiB. Not less than a
+                                               buffer below */
+    size_t level_least[LARDER_VM_LEVELS];   /* where sizes change: what they begin with, and the least; 0: a quarter of the most */
+    int level_refills[LARDER_VM_LEVELS];    /* by share: refills that a buffer should have between two collections; 0: 50 */
     int barrier;           /* enum larder_vm_barrier */
     int collectors;        /* threads that collect, at most 16; 0: as many as CPUs may be used, fewer for little work */
     int tenure;            /* young collections that an object survives before it is old: 1 to 6 */
@@ -203,6 +216,12 @@ typedef struct larder_vm_stats {
     uint64_t finalized;
     uint64_t young_bytes;       /* the young generation's size now */
     uint64_t old_bytes;         /* what the old generation has handed out, large objects included */
+    uint64_t direct;            /* objects straight from the young generation, because they are too large for a buffer; */
+    uint64_t singly;            /* because there was room for them and none for a buffer; */
+    uint64_t provided;          /* because the collection that was made for them provided them */
+    uint64_t old_direct;        /* the same three, for the old generation */
+    uint64_t old_singly;
+    uint64_t old_provided;
 } larder_vm_stats;
 
 /* Fills in the defaults: 8 MiB young, 256 MiB old, conditional cards, buffers by concurrency id. */
@@ -240,7 +259,7 @@ void larder_vm_after_store(larder_vm_thread *, uintptr_t *slot, uintptr_t value)
  *              add   t, base
  *              mov   object, [t + frontier]
  *              lea   next, [object + size]          size: a multiple of 16, at most LARDER_VM_LARGEST_INLINED
- *              cmp   next, [t + frontier + 8]
+ *              cmp   next, [t + limit]
  *              ja    slow
  *              mov   [t + frontier], next
  *     end:
@@ -255,7 +274,11 @@ typedef struct larder_vm_sequence {
     uint32_t indices;
     uint32_t shift;
     uintptr_t base;
-    size_t frontier;
+    size_t frontier;      /* offset of the next free address in a buffer, */
+    size_t limit;         /* and of the first address that is not the buffer's: 8 behind the frontier */
+    uint32_t association; /* enum larder_vm_association: whom the buffers belong to now. Perhaps not what was asked for: of a flip one side;
+                             CPUs where the kernel has no concurrency ids; threads where it has no restartable sequences */
+    uint32_t header;      /* bytes of the heap's own before an object: 0. What an object begins with is yours to write */
 } larder_vm_sequence;
 
 /*
@@ -341,8 +364,9 @@ typedef struct larder_vm_functions {
  * a function from it for each call is never redirected. */
 const larder_vm_functions *larder_vm_get_functions(larder_vm *);
 
-/* Whom buffers belong to at the moment, enum larder_vm_way. Where that is LARDER_VM_PROCESSORS, it fills the sequence in; where
- * it is LARDER_VM_THREADS, larder_vm_allocate is the sequence. -1: there is none (LARDER_VM_BY_NOBODY). */
+/* Whom buffers belong to at the moment, enum larder_vm_way, and the sequence. Where that is LARDER_VM_PROCESSORS, it is the one above.
+ * Where it is LARDER_VM_THREADS, there are no indices, `frontier` and `limit` are offsets into larder_vm_thread, and the first lines of
+ * larder_vm_allocate are the sequence. -1: there is none (LARDER_VM_BY_NOBODY). */
 int larder_vm_get_sequence(larder_vm *, larder_vm_sequence *);
 
 /* Allocates as larder_vm_allocate in the old generation, for what is known to live long. Safepoint. */

@@ -255,6 +255,7 @@ static inline int vm_begin(int argc, char **argv) {
     static const char *const associations[] = {"id", "thread", "cpu", "flip", "flip-cpu", "nobody", 0};
     static const char *const ends[] = {"shrink", "singly", 0};
     static const char *const levels[] = {"none", "core", "cache", "package", "node", "process", 0};
+    static const char *const sizings[] = {"fixed", "adaptive", "share", 0};
     static const char *const barriers[] = {"conditional", "cards", "stores", 0};
     program_name = argv[0];
     larder_vm_default_config(&vm_config);
@@ -300,6 +301,10 @@ static inline int vm_begin(int argc, char **argv) {
                 if (!levels_so_far)
                     fail("%s is for the level before it, and there is none: put --level first", option);
                 vm_config.level_buffer[levels_so_far - 1] = (size_t)vm_number(option, value, 4, 1 << 20) << 10;
+            } else if (!strcmp(option, "--level-sizing")) {
+                if (!levels_so_far)
+                    fail("%s is for the level before it, and there is none: put --level first", option);
+                vm_config.level_sizing[levels_so_far - 1] = vm_choice(option, value, sizings);
             }
             else if (!strcmp(option, "--barrier"))
                 vm_config.barrier = vm_choice(option, value, barriers);

@@ -1,4 +1,4 @@
-//! The C programs of the moving heap: those of `apps/vm`, in every setting and beside their brothers in Java, the test of
+//! The C programs of the moving heap: those of `apps/vm`, in every setting and beside their brothers in Java, the tests of
 //! `larder_vm.h`, and the program that the porting guide is made of.
 
 use std::fs;
@@ -29,6 +29,7 @@ const SETTINGS: &[&str] = &[
     "--association flip --buffer-kib 64 --tenure 6 --young-kib 512 --most-young-kib 4096",
     "--level process --level-kib 128 --buffer-kib 8 --young-kib 2048",
     "--association thread --level core --level-kib 32 --level package --level process --by-share --near-end singly",
+    "--level core --level-sizing adaptive --level-kib 64 --level process --level-sizing share --young-kib 2048",
     "--association nobody --level core --level-kib 32 --level process --level-kib 256 --young-kib 2048",
     "--verify --young-kib 512 --every 20",
     "--verify --young-kib 512 --every 7 --barrier stores --association thread",
@@ -43,13 +44,14 @@ pub fn run_all(workspace: &Workspace, staged: &Path) -> Result<Tally> {
     }
     let Some(compiler) = ["cc", "gcc", "clang"].into_iter().find(|name| find(name).is_some()) else {
         println!("SKIPPED the programs of larder_vm.h: there is no C compiler (apt-get install gcc libc6-dev)");
-        return Ok(Tally { skipped: PROGRAMS.len() + 2, ..Tally::default() });
+        return Ok(Tally { skipped: PROGRAMS.len() + 3, ..Tally::default() });
     };
     let output = workspace.scratch("vm")?;
     let guide = output.join("porting.c");
     fs::write(&guide, listing(workspace)?).with_context(|| format!("cannot write {}", guide.display()))?;
     let mut tally = Tally::default();
-    for source in [guide, workspace.root().join("crates/larder-vm/tests/c/interface.c")] {
+    let tests = ["interface.c", "layout.c"].map(|name| workspace.root().join("crates/larder-vm/tests/c").join(name));
+    for source in [guide].into_iter().chain(tests) {
         tally += match compile(compiler, &source, staged, &output)? {
             Ok(binary) => one(&binary, &[])?.1,
             Err(failed) => failed,

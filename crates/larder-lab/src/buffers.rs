@@ -1,4 +1,13 @@
 //! A set of buffers over one space: who has them, and the fast path.
+//!
+//! An object comes straight from the space, without a buffer, for one of three reasons. (VEE'05, section 4, lists three as well, and they are
+//! lost in the copies that we know.)
+//!
+//! | reason | counted by |
+//! |---|---|
+//! | It is too large for a buffer: longer than an eighth of one (`larder_policy::labs::is_direct`), so that a refill never abandons more | `direct` |
+//! | There is room for it, and none for a buffer: near the end of a space, where buffers do not shrink | `singly` |
+//! | The space collected to make room for it, and gave it its memory before anybody else could take that | the space: the moving heap's `provided` |
 
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 

@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_percpu::sequence::Slot;
 use larder_policy::labs::{Share, Sizes};
+use larder_sync::region::fillings::Fillings;
 use larder_sync::region::{self, Pair};
 use larder_units::Bytes;
 
@@ -27,8 +28,8 @@ pub struct Lab {
     /// Of a processor's buffer that was barred: its limit. Sync: stopped world. Of a thread's, where objects come from a shared level:
     /// what that level's frontier is guessed to be. Sync: owner thread. No buffer is both.
     remembered: AtomicUsize,
-    /// Of a level's buffer: how often it was filled since the last stop. Sync: whoever has marked it; stopped world.
-    fillings: AtomicUsize,
+    /// Of a level's buffer: how often it was filled since the last stop.
+    pub(crate) fillings: Fillings,
 }
 
 const _: () = assert!(size_of::<Lab>() == 64 && core::mem::offset_of!(Lab, slot) == 0);
@@ -43,7 +44,7 @@ impl Lab {
             bytes: AtomicUsize::new(0),
             share: AtomicUsize::new(0),
             remembered: AtomicUsize::new(0),
-            fillings: AtomicUsize::new(0),
+            fillings: Fillings::new(),
         }
     }
 
@@ -86,22 +87,6 @@ impl Lab {
     /// Whether it was filled since the last stop.
     pub(crate) fn is_in_use(&self) -> bool {
         self.refills.load(Ordering::Relaxed) != 0
-    }
-
-    /// A number that no filling since the last stop has had.
-    pub(crate) fn next_filling(&self) -> Option<usize> {
-        let number = self.fillings.fetch_add(1, Ordering::Relaxed) + 1;
-        (number <= usize::from(u16::MAX)).then_some(number)
-    }
-
-    /// How often it was filled since the last stop.
-    pub(crate) fn fillings(&self) -> usize {
-        self.fillings.load(Ordering::Relaxed)
-    }
-
-    /// Numbers begin anew: nothing that has read one can commit any more.
-    pub(crate) fn forget_fillings(&self) {
-        self.fillings.store(0, Ordering::Relaxed);
     }
 
     /// The words that a refill by `bytes` changes, and to what.

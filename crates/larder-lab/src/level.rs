@@ -7,12 +7,9 @@
 //!   buffer of the CPU that it ran on at that moment; it compares the frontier alone, which takes half as long as the pair;
 //! - selection and then allocation, as in the paper, with a look afterwards whether the thread has moved.
 //!
-//! **Fillings are numbered**, in the upper 16 bits of both words, so that a frontier says by itself which filling it is of. The
-//! refiller takes the next number under its mark; a buffer that was filled 65535 times is not filled again before the next stop,
-//! which begins anew when no sequence that has read an old number can commit any more.
-//! The argument of `region`, that all steps compare the whole pair, so becomes: a frontier with a number is part of one filling only,
-//! and within a filling the limit does not change. What is not open has no number: its limit is 0, and who reads a frontier of 0 with the
-//! limit of a filling that has come and gone (a refill that was given up leaves (0, 0)) takes "address" 0, which is none.
+//! **Fillings are numbered** (`region::fillings`), in the upper 16 bits of both words, so that a frontier says by itself which filling it
+//! is of. The refiller takes the next number under its mark; a buffer that was filled 65535 times is not filled again before the next
+//! stop, which begins anew when no sequence that has read an old number can commit any more.
 //!
 //! **A refiller that is preempted** leaves its mark for a time slice, and everybody on its CPUs falls over meanwhile. With as many
 //! threads as CPUs that is rare (the paper's per cents); with 80 threads on 2 busy CPUs single windows of 50 ms had more than half
@@ -34,6 +31,9 @@ use larder_sys::rseq_area::Index;
 use crate::config::{Selection, Upper};
 use crate::counters::LevelCounters;
 use crate::lab::Lab;
+
+// The sequences leave the number out of an address where it is given out.
+const _: () = assert!(NUMBER_SHIFT == region::fillings::NUMBER_SHIFT);
 
 /// The buffers of one upper level.
 pub(crate) struct Level {
@@ -122,7 +122,7 @@ impl Level {
             return 0;
         }
         // SAFETY: the frame is set up, with a map; the pair is the first of the content, which is at a multiple of 64. Fillings are
-        // numbered by `Lab::next_filling`.
+        // numbered by `Lab::fillings`.
         match unsafe { level_bump_numbered(self.areas.frame(), HEADER, bytes) } {
             REFUSED => 0,
             at => at,
@@ -173,17 +173,6 @@ impl Level {
             }
         }
     }
-}
-
-/// The number of a new filling, where both words of a pair have it; `None` when the buffer has had as many as there are numbers. The caller has
-/// marked it.
-pub(crate) fn number(lab: &Lab) -> Option<usize> {
-    lab.next_filling().map(|number| number << NUMBER_SHIFT)
-}
-
-/// The address that a word of a level's pair has below the number of its filling.
-pub(crate) const fn address(word: usize) -> usize {
-    word & ((1 << NUMBER_SHIFT) - 1)
 }
 
 impl Drop for Level {

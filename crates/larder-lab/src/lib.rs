@@ -73,6 +73,6 @@ pub use counters::{LevelStatistics, Statistics};
 pub use functions::{AllocationFunction, Function, SPECIALISED, Site, function};
 pub use lab::Lab;
 pub use larder_percpu::sequence::{Near, bump_near};
-pub use shape::Shape;
+pub use shape::{Owners, Shape};
 pub use source::{Chunk, ChunkSource, Point, Request, Why};
 pub use stop::Retired;

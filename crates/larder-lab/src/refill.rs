@@ -25,6 +25,7 @@ use core::sync::atomic::Ordering;
 use larder_percpu::sequence;
 use larder_percpu::sequence::transaction::INTERFERED;
 use larder_policy::labs::{Room, multiple, wish};
+use larder_sync::region::fillings::address;
 use larder_sync::region::{self, Taken};
 use larder_units::Bytes;
 
@@ -32,7 +33,7 @@ use crate::buffers::{Buffers, Way};
 use crate::config::Lowest;
 use crate::counters::add;
 use crate::lab::Lab;
-use crate::level::{Level, address, number};
+use crate::level::Level;
 use crate::source::{Chunk, ChunkSource, Point, Request, Why};
 
 /// How often a refill reopens before it gives its chunk to the sideline: with so many begins of others on one processor
@@ -124,7 +125,7 @@ impl<S: ChunkSource> Buffers<S> {
         }
         self.source.at(Point::Begun);
         let Some(chunk) = self.bring(lab, bytes) else { return Refilled::Nothing };
-        let placed = Placed::new(seen, chunk, bytes);
+        let placed = Placed::new(&self.source, seen, chunk, bytes);
         self.source.at(Point::Obtained);
         let pair = lab.slot.frontier.as_ptr().cast::<u64>();
         let mut reopened = 0;
@@ -181,7 +182,7 @@ impl<S: ChunkSource> Buffers<S> {
         }
         self.source.at(Point::Begun);
         let Some(chunk) = self.bring(mine, bytes) else { return Refilled::Nothing };
-        let placed = Placed::new(seen, chunk, bytes);
+        let placed = Placed::new(&self.source, seen, chunk, bytes);
         self.source.at(Point::Obtained);
         // SAFETY: the caller's promise.
         if !unsafe { self.replace_own(mine, seen, placed.pair) } {
@@ -316,7 +317,7 @@ impl<S: ChunkSource> Buffers<S> {
             unsafe { self.source.give_back(rest, Why::Abandoned) };
         }
         self.source.at(Point::TailGivenBack);
-        let Some(number) = number(lab) else {
+        let Some(number) = lab.fillings.next() else {
             region::give_up(lab, mark);
             return Given::None;
         };
@@ -375,9 +376,9 @@ struct Placed {
 }
 
 impl Placed {
-    fn new(seen: [usize; 2], chunk: Chunk, bytes: usize) -> Self {
+    fn new(source: &impl ChunkSource, seen: [usize; 2], chunk: Chunk, bytes: usize) -> Self {
         let has_rest = region::rest(seen) != 0;
-        let is_merged = has_rest && seen[1] == chunk.start;
+        let is_merged = has_rest && seen[1] == chunk.start && source.may_join(chunk.start);
         let object = if is_merged { seen[0] } else { chunk.start };
         let abandoned = (has_rest && !is_merged).then_some((seen[0], seen[1]));
         Self { object, pair: [object + bytes, chunk.end], abandoned, is_merged }

@@ -113,8 +113,7 @@ pub unsafe trait ChunkSource: Sync {
     /// A chunk of at least `least`, at most `most` bytes, whose ends are multiples of what the host asks objects for. `None`
     /// when there is not so much left, and, where the space may collect, there is not after a collection either.
     ///
-    /// Two chunks that touch may become one buffer: the rest of a buffer is joined to a chunk that follows on it. A space that
-    /// must not have that (its parts are collected apart, say) leaves a gap between them.
+    /// Two chunks that touch may become one buffer, with objects across: see [`may_join`](Self::may_join).
     fn obtain(&self, request: Request) -> Option<Chunk>;
 
     /// Makes a chunk ready for objects, before any is taken from it: clears it, if objects must find their memory cleared. It
@@ -124,6 +123,14 @@ pub unsafe trait ChunkSource: Sync {
     #[inline(always)]
     fn prepare(&self, chunk: Chunk) {
         _ = chunk;
+    }
+
+    /// Whether the rest of a buffer that ends at `at` may be joined to a chunk that begins there, so that an object may reach across. A
+    /// space whose parts are collected apart says no where one begins.
+    #[inline(always)]
+    fn may_join(&self, at: usize) -> bool {
+        _ = at;
+        true
     }
 
     /// Takes a rest back: the space reuses it, or fills it with a dead object so that a walk over the heap finds its way.

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use larder_percpu::Mode;
 use larder_policy::labs::{FlipFacts, Side, next_side};
-use larder_sync::region;
+use larder_sync::region::{self, fillings::address};
 use larder_sys::membarrier;
 use larder_units::Bytes;
 
@@ -12,7 +12,6 @@ use crate::buffers::{Buffers, Way};
 use crate::config::{Lowest, Processors};
 use crate::counters::add;
 use crate::lab::Lab;
-use crate::level::address;
 use crate::source::{Chunk, ChunkSource, Why};
 
 /// What a stop found.
@@ -90,14 +89,14 @@ impl<S: ChunkSource> Buffers<S> {
             let mut any_open = false;
             for lab in level.all_from(0).map(|index| level.lab(index)) {
                 let had = region::close(lab, stamp).map(|(start, end)| (address(start), address(end)));
-                any_open |= lab.fillings() != 0;
+                any_open |= lab.fillings.count() != 0;
                 note(lab, had, &mut found);
             }
             if any_open && level.has_sequence() && S::STOPPED_ANYWHERE {
                 // What has read a frontier of before does not commit any more, so numbers may be used again.
                 membarrier::abort_sequences();
             }
-            level.all_from(0).for_each(|index| level.lab(index).forget_fillings());
+            level.all_from(0).for_each(|index| level.lab(index).fillings.begin_anew());
             let (obtained, sizes) = (Bytes(found.obtained), level.upper.sizes);
             level.all_from(0).for_each(|index| level.lab(index).after_collection(sizes, obtained));
             add(&level.counters.partly_used, found.partly_used);

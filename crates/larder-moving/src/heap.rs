@@ -164,9 +164,11 @@ impl<H: Host> Owned<H> {
 impl<H: Host> Heap<H> {
     /// Makes a heap and starts its collectors.
     pub fn create(config: Config, host: H) -> Result<Owned<H>, CreateError> {
-        const { assert!(H::FORWARDING_WORD <= 8 && H::FORWARDING_WORD.is_multiple_of(8)) };
         const { assert!(H::TAG_MASK <= 7) };
         config.check()?;
+        if !matches!(host.forwarding_word(), 0 | 8) {
+            return Err(CreateError::Setting("the forwarding word must be one of an object's first two: at 0 or 8"));
+        }
         let collectors = match config.collectors {
             0 => cpus::allowed().min(cpus::quota().unwrap_or(usize::MAX)).clamp(1, MOST),
             n => n,
@@ -281,6 +283,10 @@ impl<H: Host> Heap<H> {
             partly_used: young.partly_used,
             old_buffers: old.labs,
             old_buffer_bytes: old.lab_bytes,
+            direct: young.direct,
+            singly: young.singly,
+            old_direct: old.direct,
+            old_singly: old.singly,
             ..self.counters.read()
         }
     }
@@ -308,7 +314,7 @@ impl<H: Host> Heap<H> {
     fn publish_shape(&self) {
         let shape = if self.buffers.way().is_by_thread() { None } else { self.buffers.shape() };
         // SAFETY: the world is stopped, or no thread is attached yet.
-        unsafe { *self.shape.get() = shape.unwrap_or(Shape::NONE) };
+        unsafe { *self.shape.get() = shape.unwrap_or(Shape::without_index(self.buffers.owners())) };
     }
 
     /// The buffers have been flipped, in a stopped world: allocations go another way.
@@ -496,7 +502,7 @@ impl<H: Host> Heap<H> {
         at
     }
 
-    /// Provides what an allocation lacks, if it is there.
+    /// Provides what an allocation lacks, if it is there: straight from the generation, before anybody else goes on.
     pub(crate) fn provide(&self, want: Want) -> Option<Range<usize>> {
         match want {
             Want::Nothing => Some(0..0),
@@ -504,11 +510,13 @@ impl<H: Host> Heap<H> {
                 let object = self.young.obtain(&self.space, size, size)?;
                 // At once: whoever walks over it finds objects of no size.
                 self.space.fill(object.clone(), 0);
+                Counters::add(&self.counters.provided, 1);
                 Some(object)
             }
             Want::Old(size) => {
                 let object = self.old.obtain(size, size)?;
                 self.space.fill(object.clone(), 0);
+                Counters::add(&self.counters.old_provided, 1);
                 Some(object)
             }
             Want::Large(bytes, old) => self.obtain_large(bytes, old).map(|at| at..at + bytes),

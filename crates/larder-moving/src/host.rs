@@ -33,12 +33,15 @@ pub trait RootVisitor {
 /// call the heap, block or unwind. An object that [`Mutator::allocate`](crate::Mutator::allocate) returned is zero; its
 /// thread makes it such that `size` and `scan` are right before it next reaches a safepoint.
 pub unsafe trait Host: Sync + Sized {
-    /// Offset in bytes, a multiple of 8 and in each object's first 16 bytes, of the forwarding word: the word that holds
-    /// the new address once an object has moved. In a live object it is the host's own, but bit 0 is never set.
-    const FORWARDING_WORD: usize = 0;
-
     /// Low bits of a slot that are not part of the address; they stay when the address changes. At most 7.
     const TAG_MASK: usize = 0;
+
+    /// Offset in bytes, 0 or 8, of the forwarding word: the word that holds the new address once an object has moved. In a live object
+    /// it is the host's own, but bit 0 is never set. Always the same.
+    #[inline(always)]
+    fn forwarding_word(&self) -> usize {
+        0
+    }
 
     /// The object's size in bytes, as it was allocated.
     ///

@@ -30,15 +30,19 @@
 
 use core::mem::offset_of;
 
+use larder_lab::{Owners, Shape};
+
 use crate::thread::Thread;
 
 /// Whom the buffer of this sequence belongs to: the thread. Where buffers belong to others, a thread's own is never open,
 /// and the sequence goes to the slow path each time.
-pub const ASSOCIATION: &str = "thread";
+pub const OWNERS: Owners = Owners::Threads;
 /// Offset of the next free address.
 pub const FRONTIER: usize = offset_of!(Thread, lab);
 /// Offset of the first address that is not the buffer's.
 pub const LIMIT: usize = FRONTIER + 8;
+/// Bytes of the heap's own before an object: it begins so far behind what was the frontier.
+pub const HEADER: usize = 0;
 /// Offset of the word, of 4 bytes, that is not 0 when the thread should poll.
 pub const STATUS: usize = offset_of!(Thread, status);
 /// Offset of the number, of 4 bytes, of the heap's barrier.
@@ -58,6 +62,10 @@ pub const CARD_SHIFT: u32 = crate::space::CARD.trailing_zeros();
 pub const CARD_DIRTY: u8 = 1;
 /// Longer objects are allocated by [`Mutator::allocate`](crate::Mutator::allocate).
 pub const LARGEST_INLINED: usize = crate::space::LARGEST_SMALL;
+
+/// This sequence in the form of those by processor: offsets into the thread's record.
+pub const SHAPE_OF_THREADS: Shape =
+    Shape { frontier: FRONTIER, limit: LIMIT, header: HEADER as u32, ..Shape::without_index(OWNERS) };
 
 // What `larder_vm.h` says.
 const _: () = assert!(FRONTIER == 0 && LIMIT == 8 && STATUS == 64 && BARRIER == 68 && FRAMES == 72 && CARD_BIAS == 80);

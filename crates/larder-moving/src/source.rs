@@ -71,6 +71,10 @@ unsafe impl ChunkSource for YoungSource {
         Some(Chunk { start: range.start, end: range.end, epoch: self.epoch() })
     }
 
+    fn may_join(&self, at: usize) -> bool {
+        self.parts().1.may_join(at)
+    }
+
     unsafe fn give_back(&self, rest: Chunk, _: Why) {
         let (space, young) = self.parts();
         young.give_back(space, rest.start..rest.end);

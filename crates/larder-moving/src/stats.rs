@@ -99,6 +99,19 @@ counters! {
     young_bytes,
     /// What the old generation has handed out, large objects included, in bytes.
     old_bytes,
+    /// Objects that came straight from the young generation, without a buffer, because they are too large for one. This and the next
+    /// two are all the reasons that there are; large objects lie apart.
+    direct,
+    /// The same, because there was room for the object and none for a buffer.
+    singly,
+    /// The same, because the collection that was made for the object provided it.
+    provided,
+    /// The three for the old generation.
+    old_direct,
+    /// See `old_direct`.
+    old_singly,
+    /// See `old_direct`.
+    old_provided,
 }
 
 impl Counters {

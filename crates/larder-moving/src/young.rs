@@ -6,7 +6,10 @@
 //! pinned object is kept where it is and counts as used.
 //!
 //! All objects of a survivor block have survived equally many collections, so ages cost a byte for each block and nothing
-//! in objects. Blocks that were taken together, for a buffer longer than a block, are a *span*, known by its first block.
+//! in objects. Blocks that were taken together, for a buffer longer than a block, are a *span*, known by its first block. Buffers fill a
+//! span to its last byte, so one as long as two blocks takes two; what keeps objects from reaching into the next span is
+//! [`Young::may_join`]. (A gap of a granule did that before: where buffers do not shrink, it cost a third of the young generation with
+//! buffers of 64 KiB, and half of it with 32 KiB.)
 
 use core::cell::UnsafeCell;
 use core::ops::Range;
@@ -43,9 +46,6 @@ struct Taking {
     holes: List<[usize; 2]>,
 }
 
-/// What is left free at the end of a span. Buffers join what they have left to a chunk that follows it; no object may reach
-/// from one span into the next.
-const GAP: usize = GRANULE;
 /// Shorter holes stay holes.
 const SHORTEST_BUFFER: usize = 512;
 
@@ -167,12 +167,10 @@ impl Young {
                 }
             }
             if taking.end - taking.at < least {
-                self.close_current(taking);
-                let blocks = |bytes: usize| (bytes + GAP).div_ceil(BLOCK);
-                let wanted = blocks(most).min(taking.quota).max(blocks(least));
+                let wanted = most.div_ceil(BLOCK).min(taking.quota).max(least.div_ceil(BLOCK));
                 let mut n = wanted;
                 let first = loop {
-                    if n * BLOCK < least + GAP || n > taking.quota {
+                    if n * BLOCK < least || n > taking.quota {
                         return None;
                     }
                     if let Some(first) = self.take_span(taking, n, FROM, 0) {
@@ -180,15 +178,24 @@ impl Young {
                     }
                     n -= 1;
                 };
+                // Not before: who is refused a long chunk asks for a short one next, which the present span may have.
+                self.close_current(taking);
                 taking.quota -= n;
                 taking.first = first;
                 taking.at = self.block_at(first);
-                taking.end = taking.at + n * BLOCK - GAP;
+                taking.end = taking.at + n * BLOCK;
             }
             let start = taking.at;
             taking.at = taking.end.min(start + most);
             Some(start..taking.at)
         })
+    }
+
+    /// Whether a buffer may go on at `at`, where a chunk begins: not where a span does, because no object may reach from one span into
+    /// the next.
+    pub fn may_join(&self, at: usize) -> bool {
+        let block = self.block_of(at);
+        at != self.block_at(block) || self.span_of(block) != block
     }
 
     /// Takes the rest of a chunk back: for the next comer if it is the end of what was handed out, else as a hole.
@@ -347,5 +354,45 @@ pub(crate) fn forget(space: &Space, range: Range<usize>) {
                 word.store(0, Ordering::Relaxed);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A buffer takes no more blocks than it is long, and goes on into the next chunk only within a span.
+    #[test]
+    fn a_buffer_of_two_blocks_takes_two_blocks() {
+        let space = Space::reserve(1 << 20, 1 << 20, 32 * BLOCK).unwrap();
+        let young = Young::new(space.young.clone()).unwrap();
+        young.allow(16);
+        let mut last = space.young.start;
+        for _ in 0..4 {
+            let chunk = young.obtain(&space, 2 * BLOCK, 2 * BLOCK).unwrap();
+            assert_eq!(chunk, last..last + 2 * BLOCK);
+            assert!(!young.may_join(chunk.start) && young.may_join(chunk.start + BLOCK));
+            last = chunk.end;
+        }
+        assert_eq!((young.used(), young.left()), (8, 8 * BLOCK));
+        for n in 0..4 {
+            let chunk = young.obtain(&space, BLOCK / 2, BLOCK / 2).unwrap();
+            assert_eq!(young.may_join(chunk.start), n % 2 == 1, "two chunks of a block");
+        }
+        assert_eq!(young.used(), 10);
+    }
+
+    /// Near the end of eden objects are asked for one by one, each after a buffer that there is no room for.
+    #[test]
+    fn a_chunk_that_is_refused_leaves_the_rest_of_a_block_for_shorter_ones() {
+        let space = Space::reserve(1 << 20, 1 << 20, 32 * BLOCK).unwrap();
+        let young = Young::new(space.young.clone()).unwrap();
+        young.allow(1);
+        for n in 0..BLOCK / 64 {
+            assert_eq!(young.obtain(&space, 2 * BLOCK, 2 * BLOCK), None);
+            let at = space.young.start + 64 * n;
+            assert_eq!(young.obtain(&space, 64, 64), Some(at..at + 64));
+        }
+        assert_eq!(young.obtain(&space, 64, 64), None);
     }
 }

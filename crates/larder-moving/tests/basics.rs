@@ -2,7 +2,9 @@
 
 mod mini;
 
+use larder_lab::Lowest;
 use larder_moving::{Barrier, Collection, Config, Keep};
+use larder_policy::labs::NearEnd;
 use larder_units::Bytes;
 use mini::*;
 
@@ -350,4 +352,96 @@ fn how_often_the_old_generation_is_collected_is_chosen() {
     let (small, fixed) = (collections(0), collections(16 << 20));
     // 40 MiB of garbage, 2 or nearly 16 MiB at a time.
     assert!((15..=25).contains(&small) && (2..=4).contains(&fixed), "{small} and {fixed}");
+}
+
+/// Eden holds as many buffers as their size says, whatever that is.
+#[test]
+fn buffers_that_do_not_shrink_fill_eden() {
+    for kib in [4, 16, 32, 64, 128, 512] {
+        let shape = larder_lab::Config { near_end: NearEnd::Singly, ..buffers(Lowest::Threads, kib) };
+        let young = Bytes::mib(4);
+        let heap = heap(Config { young, most_young: young, buffers: shape, ..small() });
+        let vm = heap.attach().unwrap();
+        while heap.stats().young_collections == 0 {
+            make(&vm, Kind::Strong, 0, 56).unwrap();
+        }
+        let stats = heap.stats();
+        // Eden and the room of survivors that there were none of: seven eighths.
+        assert_eq!(stats.buffers as usize, (7 * young.0 / 8) / (kib << 10), "buffers of {kib} KiB: {stats:?}");
+        assert_eq!((stats.buffer_bytes as usize, stats.unused_bytes), (7 * young.0 / 8, 0), "buffers of {kib} KiB");
+    }
+}
+
+/// A block that a pin keeps is walked over from its beginning to its end, whatever its neighbours held.
+#[test]
+fn no_object_reaches_from_one_span_into_the_next() {
+    for kib in [32, 64] {
+        let shape = larder_lab::Config { near_end: NearEnd::Singly, ..buffers(Lowest::Threads, kib) };
+        let heap = heap(Config { buffers: shape, ..small() });
+        let vm = heap.attach().unwrap();
+        let mut pins = vec![];
+        // 48 bytes each, which no block is a multiple of.
+        for n in 0..6 * 700 {
+            let object = make(&vm, Kind::Strong, 0, 40).unwrap();
+            set_number(object, n);
+            // In every second block about.
+            if n % 1400 == 0 {
+                pins.push((vm.handle(object, Keep::Pinned), n));
+            }
+        }
+        assert_eq!(heap.stats().young_collections, 0, "all of them are in eden");
+        for kind in [Collection::Young, Collection::Full, Collection::Young] {
+            vm.collect(kind);
+            for &(handle, n) in &pins {
+                assert_eq!(number(vm.get_handle(handle)), n);
+            }
+            list(&vm, 2000);
+        }
+        assert!(heap.stats().kept_blocks >= 3);
+    }
+}
+
+/// Without a buffer an object comes for one of three reasons, in either generation, and each is counted.
+#[test]
+fn objects_come_without_a_buffer_for_three_reasons() {
+    type Make = fn(&Vm<'_>, Kind, usize, usize) -> Result<usize, larder_moving::OutOfMemory>;
+    let reasons = |stats: larder_moving::Stats| {
+        [[stats.direct, stats.singly, stats.provided], [stats.old_direct, stats.old_singly, stats.old_provided]]
+    };
+    let shape = |kib| larder_lab::Config { near_end: NearEnd::Singly, ..buffers(Lowest::Threads, kib) };
+    for (old, make) in [make as Make, make_old].into_iter().enumerate() {
+        // Eden is 448 KiB.
+        let (kib, total) = [(256, 448), (512, 768)][old];
+        let heap = heap(Config {
+            old: Bytes(768 << 10),
+            least_old: Bytes(768 << 10),
+            buffers: shape(256),
+            old_buffers: shape(512),
+            ..small()
+        });
+        let vm = heap.attach().unwrap();
+        // A buffer is used up, and there is no room for another one.
+        for n in 1..=total {
+            make(&vm, Kind::Strong, 0, 1024 - 8).unwrap();
+            assert_eq!(reasons(heap.stats())[old], [0, n.max(kib) - kib, 0]);
+        }
+        assert_eq!(heap.stats().young_collections, 0);
+        // The collection that this one needs provides it.
+        make(&vm, Kind::Strong, 0, 1024 - 8).unwrap();
+        assert_eq!((reasons(heap.stats())[old], heap.stats().young_collections), ([0, total - kib, 1], 1));
+        assert_eq!(reasons(heap.stats())[1 - old], [0; 3], "the other generation");
+    }
+    for (old, make) in [make as Make, make_old].into_iter().enumerate() {
+        let heap = heap(Config { buffers: shape(8), old_buffers: shape(8), ..small() });
+        let vm = heap.attach().unwrap();
+        make(&vm, Kind::Strong, 0, 1024 - 8).unwrap();
+        assert_eq!(reasons(heap.stats()), [[0; 3]; 2], "an eighth of a buffer is not too large for one");
+        let taken = heap.stats().buffers + heap.stats().old_buffers;
+        // The first comes from the buffer, because there is room; no buffer is abandoned for the others.
+        for n in 0..4 {
+            make(&vm, Kind::Strong, 0, (4 << 10) - 8).unwrap();
+            assert_eq!(reasons(heap.stats())[old], [n, 0, 0]);
+        }
+        assert_eq!(heap.stats().buffers + heap.stats().old_buffers, taken);
+    }
 }

@@ -1,11 +1,21 @@
-//! Sequences of operations against a model: a graph of numbered nodes that knows what must be reachable.
+//! Sequences of operations against a model: a graph of numbered nodes that knows what must be reachable. The verifier looks at the heap
+//! after every collection, and then the model is compared, whoever's allocation collected.
+//!
+//! A run that fails names its seed; `LARDER_SEED=N cargo test -p larder-moving --test fuzz` repeats it, beside the fixed ones.
 
+#[path = "fuzz/members.rs"]
+mod members;
 mod mini;
+#[path = "fuzz/shapes.rs"]
+mod shapes;
 
-use larder_lab::{Lowest, Processors};
-use larder_moving::{Barrier, Collection, Config, Handle, Keep};
+use larder_lab::{Lowest, Processors, SPECIALISED};
+use larder_moving::{Barrier, ClassFunction, Collection, Config, Handle, Heap, Keep, Local, Stats};
+use members::Member;
 use mini::*;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::thread::Scope;
 
 /// A small generator of numbers, so that a seed is a test case.
 struct Random(u64);
@@ -67,24 +77,72 @@ impl Model {
     }
 }
 
-struct Case<'h> {
+/// A run. The thread that has it decides; it and the members do what it decides, one after the other.
+struct Case<'s, 'h> {
     vm: Vm<'h>,
+    heap: &'h Heap<Mini>,
+    scope: &'s Scope<'s, 'h>,
+    /// Each with a root of its own.
+    members: Vec<(Member<'s, 'h>, Local)>,
+    cpus: Vec<usize>,
+    /// By words: made before the first step, so that they go the old way after a flip, until they are updated.
+    functions: Arc<Vec<ClassFunction<Mini>>>,
     model: Model,
-    locals: Vec<larder_moving::Local>,
+    locals: Vec<Local>,
     random: Random,
     /// Numbers of watched nodes that the heap has said are dead.
     told: HashSet<u64>,
+    /// How many collections the model has seen.
+    settled: usize,
 }
 
+/// Roots of the deciding thread; those of members follow.
 const ROOTS: usize = 24;
+/// Members of runs that have some.
+const MEMBERS: usize = 5;
 
-impl Case<'_> {
+impl<'s, 'h> Case<'s, 'h> {
+    /// Somebody: 0 is the deciding thread.
+    fn anybody(&mut self) -> usize {
+        self.random.next(self.members.len() + 1)
+    }
+
+    /// Lets somebody do something.
+    fn by<R: Send + 'h>(&mut self, who: usize, f: impl FnOnce(&Vm<'_>) -> R + Send + 'h) -> R {
+        match who {
+            0 => f(&self.vm),
+            n => self.members[n - 1].0.run(&mut self.vm, f),
+        }
+    }
+
+    fn root(&mut self, i: usize) -> usize {
+        if i < ROOTS {
+            return self.vm.get(self.locals[i]);
+        }
+        let local = self.members[i - ROOTS].1;
+        self.by(i - ROOTS + 1, move |vm| vm.get(local))
+    }
+
+    fn set_root(&mut self, i: usize, n: u64, address: usize) {
+        if i < ROOTS {
+            self.vm.set(self.locals[i], address);
+        } else {
+            let local = self.members[i - ROOTS].1;
+            self.by(i - ROOTS + 1, move |vm| vm.set(local, address));
+        }
+        self.model.roots[i] = n;
+    }
+
+    fn any_root(&mut self) -> usize {
+        self.random.next(self.model.roots.len())
+    }
+
     /// Checks the whole graph against the model; what a collection may have cleared is cleared in the model.
     fn check(&mut self) {
         let reachable = self.model.reach(self.model.strong_roots());
         let mut at: HashMap<u64, usize> = HashMap::new();
         let mut pending: Vec<(u64, usize)> =
-            (0..ROOTS).map(|i| (self.model.roots[i], self.vm.get(self.locals[i]))).collect();
+            (0..self.model.roots.len()).map(|i| (self.model.roots[i], self.root(i))).collect();
         for &(handle, keep, n, address) in &self.model.handles {
             let now = self.vm.get_handle(handle);
             match keep {
@@ -149,7 +207,16 @@ impl Case<'_> {
     }
 
     fn collect(&mut self, kind: Collection) {
-        self.vm.collect(kind);
+        let who = self.anybody();
+        self.by(who, move |vm| vm.collect(kind));
+        self.settle();
+    }
+
+    /// Compares heap and model if there were collections since the last time.
+    fn settle(&mut self) {
+        let since: Vec<Collection> = self.heap.host().collections.lock().unwrap()[self.settled..].to_vec();
+        let Some(&kind) = since.iter().max() else { return };
+        self.settled += since.len();
         // Which watched objects died: those that the heap says, and after a full collection at least the unreachable.
         let reachable = self.model.reach(self.model.strong_roots());
         let mut told = vec![];
@@ -193,15 +260,25 @@ impl Case<'_> {
             1 => 500 + r.next(3000),
             _ => r.next(60),
         };
-        let old = r.next(6) == 0;
-        let object = if old { make_old } else { make }(&self.vm, kind, references, payload).unwrap();
+        let (old, by_function) = (r.next(6) == 0, r.next(3) == 0);
+        // A function makes whole words.
+        let payload = if by_function { payload.next_multiple_of(8) } else { payload };
+        let words = 1 + references + payload / 8;
+        let (who, functions) = (self.anybody(), self.functions.clone());
+        let object = self.by(who, move |vm| match functions.get(words - 1).filter(|_| by_function && !old) {
+            Some(function) => make_by(vm, function, kind, references),
+            None if old => make_old(vm, kind, references, payload),
+            None => make(vm, kind, references, payload),
+        });
+        let object = object.unwrap();
+        self.settle();
+        assert!(mini::payload(object).iter().all(|&byte| byte == 0) && (0..references).all(|i| get(object, i) == 0));
         self.model.next += 1;
         let n = self.model.next;
         mini::payload(object).fill(n as u8);
         set_number(object, n);
-        let root = self.random.next(ROOTS);
-        self.vm.set(self.locals[root], object);
-        self.model.roots[root] = n;
+        let root = self.any_root();
+        self.set_root(root, n, object);
         self.model.nodes.insert(n, Node { kind, references: vec![0; references], payload, watched: false });
         if self.random.next(12) == 0 {
             self.vm.watch(object, n as usize);
@@ -211,8 +288,8 @@ impl Case<'_> {
 
     /// A random node that is reached from the roots by strong references: number and address.
     fn walk(&mut self) -> (u64, usize) {
-        let root = self.random.next(ROOTS);
-        let (mut n, mut address) = (self.model.roots[root], self.vm.get(self.locals[root]));
+        let root = self.any_root();
+        let (mut n, mut address) = (self.model.roots[root], self.root(root));
         for _ in 0..self.random.next(6) {
             if n == 0 || self.model.nodes[&n].kind != Kind::Strong || self.model.nodes[&n].references.is_empty() {
                 break;
@@ -226,7 +303,63 @@ impl Case<'_> {
         (n, address)
     }
 
+    /// Everybody takes a little from a buffer, and a collection finds the rest: more than processors could leave.
+    fn everybody_takes_little(&mut self) {
+        for who in 0..=self.members.len() {
+            self.takes_little(who);
+        }
+        self.collect(Collection::Young);
+    }
+
+    /// One thread leaves a buffer on each CPU that it comes by: more than it could leave itself.
+    fn one_goes_round(&mut self) {
+        self.collect(Collection::Young);
+        let who = 1 + self.random.next(self.members.len());
+        for cpu in self.cpus.clone() {
+            self.by(who, move |_| members::move_to(cpu));
+            self.takes_little(who);
+        }
+        self.collect(Collection::Young);
+    }
+
+    /// An object that is garbage at once.
+    fn takes_little(&mut self, who: usize) {
+        assert!(self.by(who, |vm| make(vm, Kind::Strong, 0, 8)).is_ok());
+        self.settle();
+    }
+
+    /// A member that does other things than its kin: it moves, or leaves, with its root, for another one.
+    fn member_step(&mut self) {
+        let i = self.random.next(self.members.len());
+        if self.random.next(3) != 0 {
+            let cpu = self.cpus[self.random.next(self.cpus.len())];
+            return self.by(i + 1, move |_| members::move_to(cpu));
+        }
+        self.members.remove(i).0.end(&mut self.vm);
+        self.model.roots.remove(ROOTS + i);
+        self.add_member();
+    }
+
+    fn add_member(&mut self) {
+        let member = Member::new(self.scope, self.heap, self.random.0);
+        let local = member.run(&mut self.vm, |vm| vm.local(0));
+        self.members.push((member, local));
+        self.model.roots.push(0);
+    }
+
     fn step(&mut self) {
+        if !self.members.is_empty() {
+            match self.random.next(60) {
+                0 => return self.everybody_takes_little(),
+                1 => return self.one_goes_round(),
+                2..5 => return self.member_step(),
+                5 => {
+                    let way = self.heap.buffers().way();
+                    return self.functions.iter().for_each(|function| function.update(way));
+                }
+                _ => {}
+            }
+        }
         match self.random.next(100) {
             0..40 => self.make(),
             40..75 => {
@@ -234,24 +367,24 @@ impl Case<'_> {
                 if from != 0 && count(at) != 0 {
                     // Both of an ephemeron's slots at once, as one is not much without the other.
                     let i = self.random.next(count(at));
+                    let who = self.anybody();
                     if self.model.nodes[&from].kind != Kind::Ephemerons {
-                        set(&self.vm, at, i, value);
+                        self.by(who, move |vm| set(vm, at, i, value));
                         self.model.nodes.get_mut(&from).unwrap().references[i] = to;
                     } else if i | 1 < count(at) {
                         let (key, key_at) = self.walk();
                         let pair = if key == 0 { [(0, 0); 2] } else { [(key, key_at), (to, value)] };
                         for (j, (n, address)) in pair.into_iter().enumerate() {
-                            set(&self.vm, at, (i & !1) + j, address);
+                            self.by(who, move |vm| set(vm, at, (i & !1) + j, address));
                             self.model.nodes.get_mut(&from).unwrap().references[(i & !1) + j] = n;
                         }
                     }
                 }
             }
             75..87 => {
-                let root = self.random.next(ROOTS);
+                let root = self.any_root();
                 let (n, address) = if self.random.next(3) == 0 { self.walk() } else { (0, 0) };
-                self.vm.set(self.locals[root], address);
-                self.model.roots[root] = n;
+                self.set_root(root, n, address);
             }
             87..92 => {
                 let (n, address) = self.walk();
@@ -272,18 +405,64 @@ impl Case<'_> {
     }
 }
 
-fn run(config: Config, seed: u64, steps: usize) {
-    let heap = heap(config);
-    let vm = heap.attach().unwrap();
-    let locals = (0..ROOTS).map(|_| vm.local(0)).collect();
-    let model = Model { roots: vec![0; ROOTS], ..Model::default() };
-    let mut case = Case { vm, model, locals, random: Random(seed * 0x9e37_79b9 + 1), told: HashSet::new() };
-    for _ in 0..steps {
-        case.step();
+/// Names the seed of a run that fails.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("LARDER_SEED={} repeats this run", self.0);
+        }
     }
-    case.collect(Collection::Full);
-    let stats = heap.stats();
+}
+
+/// An object by a class's function.
+fn make_by(
+    vm: &Vm<'_>,
+    function: &ClassFunction<Mini>,
+    kind: Kind,
+    references: usize,
+) -> Result<usize, larder_moving::OutOfMemory> {
+    let object = vm.allocate_by(function)?.cast::<usize>();
+    // SAFETY: a fresh object of at least a word.
+    unsafe { object.write(header(kind, references, 8 * function.words())) };
+    Ok(object.expose_provenance())
+}
+
+fn run(config: Config, seed: u64, steps: usize) {
+    let stats = run_with(config, seed, 0, steps).0;
     assert!(stats.young_collections > 10 && stats.full_collections > 3 && stats.moved_objects > 0, "{stats:?}");
+}
+
+/// Returns what the heap did, and how often its levels' buffers were refilled.
+fn run_with(config: Config, seed: u64, members: usize, steps: usize) -> (Stats, u64) {
+    let _seed = Seed(seed);
+    let heap = heap(config);
+    let functions = Arc::new((1..=SPECIALISED).map(|words| heap.class_function(words).unwrap()).collect());
+    std::thread::scope(|scope| {
+        shapes::walk_by(seed);
+        let vm = heap.attach().unwrap();
+        let mut case = Case {
+            locals: (0..ROOTS).map(|_| vm.local(0)).collect(),
+            vm,
+            heap: &heap,
+            scope,
+            members: vec![],
+            cpus: members::cpus(),
+            functions,
+            model: Model { roots: vec![0; ROOTS], ..Model::default() },
+            random: Random(seed * 0x9e37_79b9 + 1),
+            told: HashSet::new(),
+            settled: 0,
+        };
+        (0..members).for_each(|_| case.add_member());
+        for _ in 0..steps {
+            case.step();
+        }
+        case.collect(Collection::Full);
+    });
+    let levels = (0..larder_lab::UPPER).filter_map(|k| heap.buffers().level_statistics(k));
+    (heap.stats(), levels.map(|level| level.refills).sum())
 }
 
 #[test]
@@ -311,4 +490,28 @@ fn operations_agree_with_the_model_when_every_refill_collects() {
     run(Config { collect_every: 1, buffers: buffers(Lowest::Threads, 4), ..small() }, 31, 1500);
     let buffers = buffers(Lowest::Processors(Processors::ConcurrencyIds), 4);
     run(Config { collect_every: 3, buffers, collectors: 1, barrier: Barrier::StoreBuffer, ..small() }, 32, 2500);
+}
+
+/// Buffers of any owner, under any levels, on real and simulated CPUs, which flip between threads and processors meanwhile; five threads by
+/// turns, which come, go and move.
+#[test]
+fn operations_agree_with_the_model_whatever_the_buffers_are() {
+    let asked = std::env::var("LARDER_SEED").ok().map(|seed| seed.parse().expect("LARDER_SEED is a number"));
+    let (mut flips, mut redirected, mut refills, mut collections) = (0, 0, 0, 0);
+    let mut stacks = HashSet::new();
+    for seed in (100..130).chain(asked) {
+        let mut random = Random(seed * 0x9e37_79b9 + 1);
+        let config = shapes::heap(&mut random);
+        println!("seed {seed}: {:?} over {:?}", config.buffers, config.old_buffers);
+        let (stats, level_refills) = run_with(config, seed, MEMBERS, 1200);
+        println!("    {stats:?}");
+        stacks.insert(config.buffers.upper.iter().flatten().count());
+        (flips, redirected) = (flips + stats.flips, redirected + stats.redirected);
+        (refills, collections) = (refills + level_refills, collections + stats.young_collections);
+    }
+    assert_eq!(stacks.len(), larder_lab::UPPER + 1, "upper levels: {stacks:?}");
+    assert!(refills > 100 && collections > 1000, "{refills} refills of levels, {collections} collections");
+    if larder_sys::rseq_area::find().is_ok() {
+        assert!(flips > 50 && redirected > 100, "{flips} flips, {redirected} redirected");
+    }
 }

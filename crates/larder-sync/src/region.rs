@@ -25,8 +25,12 @@
 //! another top. Its listing 2 also compares the result of the compare-and-swap with NULL, which it never is: a thread whose
 //! swap failed would refill as well. Both are mutants of the model (`tests/loom_region.rs`).
 //!
+//! Where takes are to compare one word, fillings have numbers: see [`fillings`].
+//!
 //! Nobody waits here. A thread that meets a mark goes elsewhere, and a thread that disappears while it refills (it did not
 //! come along a fork) blocks nobody: the region stays marked until somebody closes it.
+
+pub mod fillings;
 
 use crate::step;
 

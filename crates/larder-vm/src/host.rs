@@ -29,6 +29,7 @@ pub struct Host {
     before: Option<Hook>,
     after: Option<Hook>,
     flipped: Option<Hook>,
+    forwarding_word: usize,
 }
 
 /// A host that has what it must have.
@@ -40,6 +41,7 @@ pub(crate) struct Program {
     before: Option<Hook>,
     after: Option<Hook>,
     flipped: Option<Hook>,
+    forwarding_word: usize,
 }
 
 // SAFETY: the header says that the functions are called on several threads, with this context.
@@ -50,8 +52,8 @@ unsafe impl Send for Program {}
 impl Program {
     /// `None` if a function is missing that must be there.
     pub fn new(host: &Host) -> Option<Self> {
-        let Host { context, size, scan, roots, before, after, flipped } = *host;
-        Some(Self { context, size: size?, scan: scan?, roots, before, after, flipped })
+        let Host { context, size, scan, roots, before, after, flipped, forwarding_word } = *host;
+        Some(Self { context, size: size?, scan: scan?, roots, before, after, flipped, forwarding_word })
     }
 }
 
@@ -99,6 +101,11 @@ unsafe extern "C" fn no_ephemeron_root(_: *mut Visitor, _: *mut usize, _: *mut u
 // SAFETY: the header asks of the program what `Host` asks of an implementation.
 unsafe impl larder_moving::Host for Program {
     const TAG_MASK: usize = 7;
+
+    #[inline(always)]
+    fn forwarding_word(&self) -> usize {
+        self.forwarding_word
+    }
 
     unsafe fn size(&self, object: *mut u8, word: usize) -> usize {
         // SAFETY: the program's function, with an object of its own.

@@ -12,11 +12,12 @@ use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 
 use larder_lab::{Lowest, Processors, Shape, UPPER, Upper};
+use larder_moving::sequence::SHAPE_OF_THREADS;
 use larder_moving::{
     Barrier, Collection, Config, CreateError, Functions, Handle, Heap, Keep, Mutator, OLD_BUFFER, Owned, Stats, Thread,
 };
 use larder_percpu::Level;
-use larder_policy::labs::{NearEnd, Sizes};
+use larder_policy::labs::{NearEnd, Sizes, Sizing};
 use larder_sys::die;
 use larder_units::Bytes;
 
@@ -41,7 +42,10 @@ pub struct Settings {
     by_share: c_int,
     near_end: c_int,
     level: [c_int; UPPER],
+    level_sizing: [c_int; UPPER],
     level_buffer: [usize; UPPER],
+    level_least: [usize; UPPER],
+    level_refills: [c_int; UPPER],
     barrier: c_int,
     collectors: c_int,
     tenure: c_int,
@@ -80,6 +84,10 @@ unsafe fn mutator<'a>(thread: *const Thread, call: &str) -> ManuallyDrop<Mutator
 /// buffers twice as long.
 const LEVEL_BUFFER: Bytes = Bytes::mib(1);
 
+/// What a level's buffers begin with, where their sizes change and the program does not say: one in so many of the most. A collection that
+/// finds a buffer unused has wasted little, and three refills between two collections lead to the most.
+const LEVEL_GROWTH: usize = 4;
+
 fn number(value: c_int, what: &'static str) -> Result<usize, CreateError> {
     usize::try_from(value).map_err(|_| CreateError::Setting(what))
 }
@@ -94,6 +102,37 @@ fn level_of(level: c_int) -> Result<Option<Level>, CreateError> {
         5 => Some(Level::Process),
         _ => return Err(CreateError::Setting("level must be one of enum larder_vm_level, 0 to 5")),
     })
+}
+
+fn level_sizes(settings: &Settings, k: usize) -> Result<Sizes, CreateError> {
+    let no = |what| Err(CreateError::Setting(what));
+    let (sizing, refills) = (settings.level_sizing[k], settings.level_refills[k]);
+    let (most, least) = (settings.level_buffer[k], settings.level_least[k]);
+    if settings.level[k] == 0 && (most != 0 || least != 0 || sizing != 0 || refills != 0) {
+        return no("level_buffer and its kin say how large a level's buffers are, and there is no level: set one");
+    }
+    if sizing != 2 && refills != 0 {
+        return no("level_refills is for buffers by share: set level_sizing to LARDER_VM_BY_SHARE");
+    }
+    let most = if most == 0 { LEVEL_BUFFER.0 << k } else { most };
+    let sizing = match sizing {
+        0 if least != 0 => return no("level_least is for sizes that change: set level_sizing, or leave it at 0"),
+        0 => return Ok(Sizes::fixed(Bytes(most))),
+        1 => Sizing::Adaptive,
+        2 => match refills {
+            0 => Sizes::by_share().sizing,
+            n => match u32::try_from(n) {
+                Ok(target_refills) => Sizing::Share { target_refills },
+                Err(_) => return no("level_refills must not be negative"),
+            },
+        },
+        _ => return no("level_sizing must be one of enum larder_vm_sizing, 0 to 2"),
+    };
+    if least > most {
+        return no("level_least must not be above level_buffer");
+    }
+    let least = Bytes(if least == 0 { most / LEVEL_GROWTH } else { least });
+    Ok(Sizes { sizing, initial: least, least, most: Bytes(most) })
 }
 
 fn config_of(settings: &Settings) -> Result<Config, CreateError> {
@@ -118,14 +157,9 @@ fn config_of(settings: &Settings) -> Result<Config, CreateError> {
         1 => NearEnd::Singly,
         _ => return Err(CreateError::Setting("near_end must be one of enum larder_vm_near_end, 0 or 1")),
     };
-    for (k, (&level, &bytes)) in settings.level.iter().zip(&settings.level_buffer).enumerate() {
-        if level == 0 && bytes != 0 {
-            return Err(CreateError::Setting(
-                "level_buffer is the size of a level's buffers, and there is no level: set one",
-            ));
-        }
-        let sizes = Sizes::fixed(if bytes == 0 { Bytes(LEVEL_BUFFER.0 << k) } else { Bytes(bytes) });
-        buffers.upper[k] = level_of(level)?.map(|level| Upper { level, sizes });
+    for (k, upper) in buffers.upper.iter_mut().enumerate() {
+        let sizes = level_sizes(settings, k)?;
+        *upper = level_of(settings.level[k])?.map(|level| Upper { level, sizes });
     }
     // An object comes from the level where nobody has buffers: in the old generation, too.
     let old = match lowest {
@@ -174,7 +208,10 @@ pub unsafe extern "C" fn larder_vm_default_config(settings: *mut Settings) {
         by_share: 0,
         near_end: 0,
         level: [0; UPPER],
+        level_sizing: [0; UPPER],
         level_buffer: [0; UPPER],
+        level_least: [0; UPPER],
+        level_refills: [0; UPPER],
         barrier: 0,
         collectors: 0,
         tenure: c_int::from(config.tenure),
@@ -304,13 +341,14 @@ pub unsafe extern "C" fn larder_vm_get_sequence(vm: *const c_void, sequence: *mu
     }
     // SAFETY: the caller's promise.
     let buffers = unsafe { given(vm.cast::<Vm>(), "larder_vm_get_sequence") }.buffers();
-    if buffers.way().is_by_thread() {
-        return 0;
-    }
-    let Some(shape) = buffers.shape() else { return -1 };
+    let (shape, way) = match (buffers.way().is_by_thread(), buffers.shape()) {
+        (true, _) => (SHAPE_OF_THREADS, 0),
+        (false, Some(shape)) => (shape, 1),
+        (false, None) => (Shape::NONE, -1),
+    };
     // SAFETY: the caller's promise.
     unsafe { sequence.write(shape) };
-    1
+    way
 }
 
 /// See `larder_vm.h`.

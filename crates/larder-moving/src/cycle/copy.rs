@@ -178,7 +178,7 @@ impl<H: Host> Heap<H> {
     pub(super) fn young_now(&self, at: usize) -> Option<usize> {
         if self.space.is_young(at) {
             return match self.young.state(self.young.block_of(at)) {
-                FROM => match forward::look(self.space.word(at + H::FORWARDING_WORD)) {
+                FROM => match forward::look(self.space.word(at + self.host.forwarding_word())) {
                     Found::Moved(to) => Some(to),
                     Found::Here(_) => None,
                 },
@@ -294,7 +294,7 @@ impl<H: Host> Copier<'_, H> {
     #[inline(always)]
     fn evacuated(&mut self, at: usize) -> usize {
         let heap = self.heap;
-        let word = heap.space.word(at + H::FORWARDING_WORD);
+        let word = heap.space.word(at + heap.host.forwarding_word());
         match forward::look(word) {
             Found::Moved(to) => to,
             Found::Here(seen) => self.evacuate(at, word, seen, heap.young.age(heap.young.block_of(at))),
@@ -307,13 +307,13 @@ impl<H: Host> Copier<'_, H> {
         let size = rounded(unsafe { heap.host.size(heap.space.pointer(at), seen) });
         let (to, promoted) = self.place(size, age);
         // All but the forwarding word, which others change.
-        if H::FORWARDING_WORD == 0 {
+        if heap.host.forwarding_word() == 0 {
             heap.space.copy(at + 8, to + 8, size - 8);
         } else {
             heap.space.copy(at, to, 8);
             heap.space.copy(at + 16, to + 16, size - 16);
         }
-        heap.space.word(to + H::FORWARDING_WORD).store(seen, Ordering::Relaxed);
+        heap.space.word(to + heap.host.forwarding_word()).store(seen, Ordering::Relaxed);
         if self.alone {
             forward::leave(word, to);
         }

@@ -198,7 +198,7 @@ impl<H: Host> Cycle<'_, H> {
 /// As [`Cycle::size_of`].
 #[inline(always)]
 pub(super) fn size_of_object<H: Host>(heap: &crate::Heap<H>, object: usize) -> usize {
-    let word = heap.space.word(object + H::FORWARDING_WORD).load(Ordering::Relaxed);
+    let word = heap.space.word(object + heap.host.forwarding_word()).load(Ordering::Relaxed);
     debug_assert!(object.is_multiple_of(GRANULE));
     // SAFETY: the caller found an object here, in a stopped world, and it has not moved.
     rounded(unsafe { heap.host.size(heap.space.pointer(object), word) })

@@ -31,7 +31,7 @@ sequence! {
     refused { "mov rbx, r8", "mov rax, -1", "ret", "9:", "mov rbx, r8", "xor eax, eax", "ret", }
 }
 
-/// Where the number of a filling stands in both words of a pair: above every address.
+/// Where the number of a filling stands in both words of a pair: above every address. (`larder_sync::region::fillings` gives numbers out.)
 pub const NUMBER_SHIFT: u32 = 48;
 
 sequence! {
@@ -71,7 +71,7 @@ sequence! {
     /// else has taken meanwhile, the guess is right, nothing is loaded, and one is the time of the other. Where it is wrong, the compare
     /// has brought the line and says what the frontier is, and the sequence starts over with that. Whatever the guess is, it does no harm:
     /// the commit compares it. So a handler may change it at any time, and it may be of another area, or of before a stop. The limit was
-    /// read in the same run, before the commit: with a smaller number than the guess's it refuses, with a larger one the guess is of a
+    /// read in the same run, before the commit (the models of `larder-sync`, `loom_guess`, have the other side, too): with a smaller number than the guess's it refuses, with a larger one the guess is of a
     /// filling that is over, and the compare fails.
     ///
     /// What is no guess is odd, or 0, which a refill that was given up leaves: see [`level_bump_numbered`] for what that takes.

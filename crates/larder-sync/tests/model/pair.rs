@@ -16,6 +16,33 @@ impl Packed {
         Self(AtomicU64::new(pack(pair)))
     }
 
+    /// The frontier alone, in one load.
+    #[allow(dead_code, reason = "each test file is a crate of its own and uses what it needs")]
+    pub fn frontier(&self) -> usize {
+        (self.0.load(Ordering::Relaxed) >> 32) as usize
+    }
+
+    /// The limit alone.
+    #[allow(dead_code, reason = "each test file is a crate of its own and uses what it needs")]
+    pub fn limit(&self) -> usize {
+        (self.0.load(Ordering::Relaxed) & u64::from(u32::MAX)) as usize
+    }
+
+    /// Replaces the frontier alone, whatever the limit is, or says what it is. `limit` is what that was lately: with it, nothing is loaded
+    /// before the exchange, as with the instruction.
+    #[allow(dead_code, reason = "each test file is a crate of its own and uses what it needs")]
+    pub fn compare_exchange_frontier(&self, old: usize, new: usize, limit: usize) -> Result<(), usize> {
+        let success = step::order("region.publish: the guessed take", Ordering::AcqRel);
+        let mut limit = limit;
+        loop {
+            match self.0.compare_exchange(pack([old, limit]), pack([new, limit]), success, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) if (now >> 32) as usize == old => limit = (now & u64::from(u32::MAX)) as usize,
+                Err(now) => return Err((now >> 32) as usize),
+            }
+        }
+    }
+
     /// Stores without looking what was there.
     #[allow(dead_code, reason = "each test file is a crate of its own and uses what it needs")]
     pub fn store(&self, pair: [usize; 2]) {

@@ -200,7 +200,7 @@ static void *list_by_sequence(void *argument) {
         long fast = 0;
         enum { LENGTH = 20000 };
         ROOTS(thread, 1);
-        CHECK(sequence.frontier == 0);
+        CHECK(sequence.frontier == 0 && sequence.limit == 8 && sequence.header == 0);
         for (long n = 0; n < LENGTH; n++) {
             uintptr_t *object = (uintptr_t *)by_sequence(&sequence, 32);
             if (object)
@@ -234,6 +234,12 @@ static void a_compiler_may_inline_the_sequence(Thread *thread) {
     CHECK(way == LARDER_VM_PROCESSORS ? !memcmp(&sequence, thread->sequence, sizeof sequence) : thread->sequence->indices == 0);
     CHECK(way == (vm_config.association == LARDER_VM_BY_NOBODY ? -1 : way ? LARDER_VM_PROCESSORS : LARDER_VM_THREADS));
     CHECK(way == LARDER_VM_THREADS || vm_config.association != LARDER_VM_BY_THREAD);
+    CHECK(sequence.association == thread->sequence->association);
+    CHECK((sequence.association == LARDER_VM_BY_THREAD) == (way == LARDER_VM_THREADS));
+    CHECK((sequence.association == LARDER_VM_BY_NOBODY) == (way == -1));
+    CHECK(way != LARDER_VM_PROCESSORS || sequence.association == LARDER_VM_BY_CPU ||
+          sequence.association == LARDER_VM_BY_CONCURRENCY_ID);
+    CHECK(vm_config.association != LARDER_VM_BY_CPU || sequence.association != LARDER_VM_BY_CONCURRENCY_ID);
     pthread_t other;
     CHECK(!pthread_create(&other, 0, list_by_sequence, 0));
     list_by_sequence(thread);
@@ -376,7 +382,8 @@ int main(int argc, char **argv) {
     (void)argc;
     program_name = argv[0];
     char why[200];
-    larder_vm_host host = {&begun, vm_size, scan, vm_roots, before, after, flipped};
+    larder_vm_host host = {
+        .context = &begun, .size = vm_size, .scan = scan, .roots = vm_roots, .before = before, .after = after, .flipped = flipped};
     for (int setting = 0; setting < 16; setting++) {
         larder_vm_default_config(&vm_config);
         vm_config.young = vm_config.most_young = 1 << 20;
@@ -400,6 +407,7 @@ int main(int argc, char **argv) {
             for (int k = 0; k < LARDER_VM_LEVELS; k++) {
                 vm_config.level[k] = setting == 15 && k > 0 ? LARDER_VM_NO_LEVEL : levels[k];
                 vm_config.level_buffer[k] = setting == 15 && k > 0 ? 0 : 16 << 10 << k;
+                vm_config.level_sizing[k] = setting == 14 ? k : LARDER_VM_FIXED;
             }
         }
         vm = larder_vm_create(&vm_config, &host, why, sizeof why);
