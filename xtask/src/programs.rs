@@ -383,6 +383,34 @@ mod tests {
         assert_eq!(unsaid, [""; 0]);
     }
 
+    /// Every variable that libgc 8.2.2 documents (`README.environment`) has its line in the page about the interface, and each
+    /// program that a line names has the variable in it.
+    #[test]
+    fn every_variable_of_the_environment_is_shown() {
+        const NAMES: &str = "INITIAL_HEAP_SIZE MAXIMUM_HEAP_SIZE LOOP_ON_ABORT PRINT_STATS LOG_FILE ONLY_LOG_TO_FILE \
+            PRINT_VERBOSE_STATS DUMP_REGULARLY COLLECT_AT_MALLOC BACKTRACES PRINT_ADDRESS_MAP NPROCS MARKERS NO_BLACKLIST_WARNING \
+            LARGE_ALLOC_WARN_INTERVAL IGNORE_GCJ_INFO PRINT_BACK_HEIGHT RETRY_SIGNALS USE_GETWRITEWATCH DISABLE_INCREMENTAL \
+            ENABLE_INCREMENTAL PAUSE_TIME_TARGET FULL_FREQUENCY FREE_SPACE_DIVISOR UNMAP_THRESHOLD FORCE_UNMAP_ON_GCOLLECT \
+            FIND_LEAK FINDLEAK_DELAY_FREE ABORT_ON_LEAK ALL_INTERIOR_POINTERS DONT_GC USE_ENTIRE_HEAP TRACE";
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository");
+        let page = fs::read_to_string(root.join("docs/libgc.md")).expect("the page about the interface");
+        for name in NAMES.split_whitespace().map(|name| format!("GC_{name}")) {
+            let quoted = format!("`{name}`");
+            let line = page.lines().find(|line| line.split('|').nth(1).is_some_and(|cell| cell.contains(&quoted)));
+            let line = line.unwrap_or_else(|| panic!("docs/libgc.md has no line for {name}"));
+            let [_, _, effect, shown, _] = line.split('|').collect::<Vec<_>>()[..] else {
+                panic!("three cells: {line}")
+            };
+            let programs: Vec<_> = shown.split('`').skip(1).step_by(2).collect();
+            assert!(!programs.is_empty() || effect.trim().starts_with("no effect"), "nothing shows {name}");
+            let has = |program: &&str| {
+                let source = root.join("crates/larder-gc/tests/c").join(format!("{program}.c"));
+                fs::read_to_string(source).expect("a program that the page names").contains(&format!("\"{name}\""))
+            };
+            assert!(programs.is_empty() || programs.iter().any(has), "no program that the page names has {name}");
+        }
+    }
+
     #[test]
     fn the_first_line_tells_what_a_program_wants() {
         let nothing = Wants::default();
