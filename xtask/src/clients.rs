@@ -31,6 +31,9 @@ pub struct Options {
     /// The folder with the libgc.so.1 to run on; Larder is built and staged when this is not given
     #[arg(long, value_name = "DIR")]
     lib: Option<PathBuf>,
+    /// Build the library that the programs run on with debug assertions
+    #[arg(long, conflicts_with = "lib")]
+    assertions: bool,
     /// The numbers of threads to run with
     #[arg(long, value_delimiter = ',', default_value = "1,2,8,64")]
     threads: Vec<usize>,
@@ -49,11 +52,7 @@ pub struct Options {
 pub fn clients(workspace: &Workspace, options: &Options) -> Result<()> {
     let lib = match &options.lib {
         Some(lib) => lib.clone(),
-        None => {
-            let staged = workspace.scratch("stage")?;
-            stage::stage(workspace, &staged)?;
-            staged.join("lib")
-        }
+        None => stage::for_task(workspace, options.assertions)?.join("lib"),
     };
     let mut session = Session::new(workspace, &lib)?;
     session.limit = Duration::from_secs(options.timeout_s);

@@ -42,6 +42,10 @@ pub fn test(workspace: &Workspace) -> Result<()> {
     if has_doors {
         println!("== C programs");
         tally += programs::run_all(workspace, &staged)?;
+        println!("== C programs, with debug assertions in the library");
+        let asserting = workspace.scratch("stage-assertions")?;
+        stage::stage_asserting(workspace, &asserting)?;
+        tally += programs::run_all_asserting(workspace, &asserting)?;
         println!("== programs of apps/gc");
         tally += apps::run_all(&staged)?;
         let mut session = Session::new(workspace, &staged.join("lib"))?;
