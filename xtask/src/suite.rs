@@ -5,7 +5,7 @@ use std::env;
 use anyhow::Result;
 
 use crate::apps;
-use crate::clients::{self, Session};
+use crate::clients::{self, Manner, Session};
 use crate::critical_sections;
 use crate::faults;
 use crate::programs;
@@ -59,8 +59,13 @@ pub fn test(workspace: &Workspace) -> Result<()> {
         println!("== client programs, with forced collections");
         tally += clients::run_all(&session, STRESS_THREADS, true);
         println!("== client programs, with cycles beside them all the time");
-        session.beside = true;
+        session.manner = Manner::Beside;
         tally += clients::run_all(&session, STRESS_THREADS, true);
+        println!("== client programs, by larder run --concurrent, and with little heap and address space");
+        for manner in [Manner::Tool, Manner::Heap, Manner::Address] {
+            session.manner = manner;
+            tally += clients::run_all(&session, STRESS_THREADS, false);
+        }
     } else {
         println!("SKIPPED C programs and client programs: the workspace has no larder-gc or no larder-cli yet");
         tally.skipped += 1;
