@@ -10,6 +10,7 @@
 
 use std::env;
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -86,6 +87,8 @@ pub enum Manner {
     Heap,
     /// With as much address space as its `limits` say (ulimit -v).
     Address,
+    /// In a control group with little memory, where one can be made.
+    Group,
 }
 
 impl Manner {
@@ -97,6 +100,7 @@ impl Manner {
             Self::Tool => ", larder run --concurrent",
             Self::Heap => ", limited heap",
             Self::Address => ", limited address space",
+            Self::Group => ", control group with little memory",
         }
     }
 }
@@ -281,6 +285,20 @@ impl Session {
         let Some(mut command) = self.command(client) else {
             return Ok(Outcome::Skipped("its client.txt has no line `limits HEAP ADDRESS`".to_owned()));
         };
+        let group = match self.manner {
+            Manner::Group => match Group::create() {
+                Ok(group) => Some(group),
+                Err(why) => {
+                    return Ok(Outcome::Skipped(format!("no control group with memory can be made here: {why}")));
+                }
+            },
+            _ => None,
+        };
+        if let Some(group) = &group {
+            command = Command::new("sh");
+            command.args(["-c", "echo 0 > \"$1\" && shift && exec \"$@\"", "sh"]);
+            command.arg(group.0.join("cgroup.procs")).arg(client.folder.join("run"));
+        }
         command.arg(threads.to_string()).stdin(Stdio::null()).stdout(create(&out)?).stderr(create(&err)?);
         self.use_library(&mut command);
         if let Some(every) = stress {
@@ -309,7 +327,7 @@ impl Session {
         let program = client.folder.join("run");
         let mut command = Command::new(&program);
         match self.manner {
-            Manner::Plain => {}
+            Manner::Plain | Manner::Group => {}
             Manner::Beside => _ = command.env("LARDER_CONCURRENT", "1").env("LARDER_PAUSE", PAUSE),
             Manner::Tool => {
                 // A staged library has the tool beside it.
@@ -354,6 +372,45 @@ impl Session {
             Some(path) => Some(format!("{} loads {path} instead of {}", program.display(), ours.display())),
             None => Some(format!("{} does not load libgc.so.1", program.display())),
         })
+    }
+}
+
+/// More than any client needs, and less than the largest takes where there is enough: ECL with 8 threads.
+const GROUP_BYTES: u64 = 128 << 20;
+
+/// A control group of our own, removed when dropped.
+struct Group(PathBuf);
+
+impl Group {
+    /// Beside the others of this process's, in the hierarchy that has memory.
+    fn create() -> io::Result<Self> {
+        let name = format!("larder-clients-{}", std::process::id());
+        let mut why = io::Error::from(io::ErrorKind::NotFound);
+        for line in fs::read_to_string("/proc/self/cgroup")?.lines() {
+            let [_, controllers, path] = line.splitn(3, ':').collect::<Vec<_>>()[..] else { continue };
+            let (root, limit) = match controllers {
+                "" => ("/sys/fs/cgroup", "memory.max"),
+                "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+                _ => continue,
+            };
+            let group = Self(Path::new(root).join(path.trim_start_matches('/')).join(&name));
+            // The file is there only where the group has the controller; then it is not made by writing.
+            let limited = fs::create_dir(&group.0)
+                .and_then(|()| fs::metadata(group.0.join(limit)))
+                .and_then(|_| fs::write(group.0.join(limit), GROUP_BYTES.to_string()));
+            match limited {
+                Ok(()) => return Ok(group),
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // What is left of it does no harm, and there is nobody to tell.
+        let _ = fs::remove_dir(&self.0);
     }
 }
 

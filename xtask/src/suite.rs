@@ -61,8 +61,8 @@ pub fn test(workspace: &Workspace) -> Result<()> {
         println!("== client programs, with cycles beside them all the time");
         session.manner = Manner::Beside;
         tally += clients::run_all(&session, STRESS_THREADS, true);
-        println!("== client programs, by larder run --concurrent, and with little heap and address space");
-        for manner in [Manner::Tool, Manner::Heap, Manner::Address] {
+        println!("== client programs, by larder run --concurrent, and with little heap, address space and memory");
+        for manner in [Manner::Tool, Manner::Heap, Manner::Address, Manner::Group] {
             session.manner = manner;
             tally += clients::run_all(&session, STRESS_THREADS, false);
         }
