@@ -10,6 +10,7 @@
 
 use std::env;
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -17,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::stage;
 use crate::tally::Tally;
@@ -31,12 +32,18 @@ pub struct Options {
     /// The folder with the libgc.so.1 to run on; Larder is built and staged when this is not given
     #[arg(long, value_name = "DIR")]
     lib: Option<PathBuf>,
+    /// Build the library that the programs run on with debug assertions
+    #[arg(long, conflicts_with = "lib")]
+    assertions: bool,
     /// The numbers of threads to run with
     #[arg(long, value_delimiter = ',', default_value = "1,2,8,64")]
     threads: Vec<usize>,
     /// Make Larder collect at every Nth refill; 0 takes each client's own number
     #[arg(long, value_name = "N")]
     stress: Option<u64>,
+    /// How to run them
+    #[arg(long, value_enum, default_value = "plain")]
+    manner: Manner,
     /// Run only this client; may be given more than once
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -49,14 +56,11 @@ pub struct Options {
 pub fn clients(workspace: &Workspace, options: &Options) -> Result<()> {
     let lib = match &options.lib {
         Some(lib) => lib.clone(),
-        None => {
-            let staged = workspace.scratch("stage")?;
-            stage::stage(workspace, &staged)?;
-            staged.join("lib")
-        }
+        None => stage::for_task(workspace, options.assertions)?.join("lib"),
     };
     let mut session = Session::new(workspace, &lib)?;
     session.limit = Duration::from_secs(options.timeout_s);
+    session.manner = options.manner;
     session.keep_only(&options.only)?;
     let mut tally = Tally::default();
     for client in &session.clients {
@@ -68,6 +72,41 @@ pub fn clients(workspace: &Workspace, options: &Options) -> Result<()> {
     println!("{tally}");
     tally.verdict()
 }
+
+/// How a client is run. Its output must be the same in each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Manner {
+    /// On the library's path alone.
+    #[default]
+    Plain,
+    /// With cycles beside it, on the library's path alone.
+    Beside,
+    /// By the tool, `larder run --concurrent`, which also preloads.
+    Tool,
+    /// With as much heap as its `limits` say (GC_MAXIMUM_HEAP_SIZE).
+    Heap,
+    /// With as much address space as its `limits` say (ulimit -v).
+    Address,
+    /// In a control group with little memory, where one can be made.
+    Group,
+}
+
+impl Manner {
+    /// What is added to a line about a run.
+    fn words(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Beside => ", concurrent",
+            Self::Tool => ", larder run --concurrent",
+            Self::Heap => ", limited heap",
+            Self::Address => ", limited address space",
+            Self::Group => ", control group with little memory",
+        }
+    }
+}
+
+/// The pause that is wanted of concurrent cycles: in one that is longer a small heap would be marked in one stop.
+const PAUSE: &str = "10us";
 
 /// Runs every client of the session at each of these numbers of threads, with the client's own stress where wanted.
 pub fn run_all(session: &Session, threads: &[usize], stressed: bool) -> Tally {
@@ -93,6 +132,8 @@ pub struct Client {
     has_threads: bool,
     /// `stress N`: a collection at every Nth refill gives 200 to 2000 cycles.
     pub stress: u64,
+    /// `limits HEAP ADDRESS`, both in MiB: with so much heap, or so much address space, the workload still has what it needs.
+    limits: Option<[u64; 2]>,
 }
 
 impl Client {
@@ -104,7 +145,15 @@ impl Client {
     }
 
     fn parse(name: String, folder: PathBuf, text: &str) -> Result<Self> {
-        let mut client = Self { name, folder, program: String::new(), needs: Vec::new(), has_threads: true, stress: 0 };
+        let mut client = Self {
+            name,
+            folder,
+            program: String::new(),
+            needs: Vec::new(),
+            has_threads: true,
+            stress: 0,
+            limits: None,
+        };
         for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
             match line.split_whitespace().collect::<Vec<_>>()[..] {
                 ["program", program] => program.clone_into(&mut client.program),
@@ -112,7 +161,13 @@ impl Client {
                 ["threads", "one"] => client.has_threads = false,
                 ["threads", "many"] => client.has_threads = true,
                 ["stress", every] => client.stress = every.parse().with_context(|| format!("in `{line}`"))?,
-                _ => bail!("`{line}` is not program, needs, threads or stress as xtask/src/clients.rs has them"),
+                ["limits", heap, address] => {
+                    let number = |word: &str| word.parse().with_context(|| format!("in `{line}`"));
+                    client.limits = Some([number(heap)?, number(address)?]);
+                }
+                _ => {
+                    bail!("`{line}` is not program, needs, threads, stress or limits as xtask/src/clients.rs has them")
+                }
             }
         }
         ensure!(!client.program.is_empty(), "no line `program NAME` says which program must load the library");
@@ -149,8 +204,7 @@ pub struct Session {
     lib: PathBuf,
     output: PathBuf,
     limit: Duration,
-    /// Cycles mark beside the program.
-    pub beside: bool,
+    pub manner: Manner,
 }
 
 impl Session {
@@ -172,7 +226,7 @@ impl Session {
             lib,
             output: workspace.scratch("clients")?,
             limit: Duration::from_secs(LIMIT_SECONDS),
-            beside: false,
+            manner: Manner::Plain,
         })
     }
 
@@ -191,9 +245,7 @@ impl Session {
         let outcome = self.run(client, threads, stress).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
         let seconds = start.elapsed().as_secs_f64();
         let mut what = format!("{}, threads: {threads}", client.name);
-        if self.beside {
-            what += ", concurrent";
-        }
+        what += self.manner.words();
         if let Some(every) = stress {
             what += &format!(", refills between forced collections: {every}");
         }
@@ -230,13 +282,25 @@ impl Session {
         let stem = self.output.join(format!("{}-{threads}{kind}", client.name));
         let (out, err) = (stem.with_extension("out"), stem.with_extension("err"));
         let create = |path: &Path| File::create(path).with_context(|| format!("cannot create {}", path.display()));
-        let mut command = Command::new(client.folder.join("run"));
+        let Some(mut command) = self.command(client) else {
+            return Ok(Outcome::Skipped("its client.txt has no line `limits HEAP ADDRESS`".to_owned()));
+        };
+        let group = match self.manner {
+            Manner::Group => match Group::create() {
+                Ok(group) => Some(group),
+                Err(why) => {
+                    return Ok(Outcome::Skipped(format!("no control group with memory can be made here: {why}")));
+                }
+            },
+            _ => None,
+        };
+        if let Some(group) = &group {
+            command = Command::new("sh");
+            command.args(["-c", "echo 0 > \"$1\" && shift && exec \"$@\"", "sh"]);
+            command.arg(group.0.join("cgroup.procs")).arg(client.folder.join("run"));
+        }
         command.arg(threads.to_string()).stdin(Stdio::null()).stdout(create(&out)?).stderr(create(&err)?);
         self.use_library(&mut command);
-        if self.beside {
-            // A small heap would be marked in one stop.
-            command.env("LARDER_CONCURRENT", "1").env("LARDER_PAUSE", "10us");
-        }
         if let Some(every) = stress {
             command.env("LARDER_COLLECT_EVERY", every.to_string());
         }
@@ -256,6 +320,29 @@ impl Session {
                 Outcome::Failed(format!("{difference}; {}; {files}", last_words(&err)))
             }
         })
+    }
+
+    /// What starts the client, but for its arguments; `None` where its limits are not known.
+    fn command(&self, client: &Client) -> Option<Command> {
+        let program = client.folder.join("run");
+        let mut command = Command::new(&program);
+        match self.manner {
+            Manner::Plain | Manner::Group => {}
+            Manner::Beside => _ = command.env("LARDER_CONCURRENT", "1").env("LARDER_PAUSE", PAUSE),
+            Manner::Tool => {
+                // A staged library has the tool beside it.
+                command = Command::new(self.lib.with_file_name("bin").join("larder"));
+                command.args(["run", "--quiet", "--concurrent", "--pause", PAUSE, "--"]).arg(&program);
+                command.env("LARDER_LIB", &self.lib);
+            }
+            Manner::Heap => _ = command.env("GC_MAXIMUM_HEAP_SIZE", format!("{}M", client.limits?[0])),
+            Manner::Address => {
+                command = Command::new("sh");
+                command.args(["-c", "ulimit -v \"$1\" && shift && exec \"$@\"", "sh"]);
+                command.arg((client.limits?[1] * 1024).to_string()).arg(&program);
+            }
+        }
+        Some(command)
     }
 
     fn use_library(&self, command: &mut Command) {
@@ -285,6 +372,45 @@ impl Session {
             Some(path) => Some(format!("{} loads {path} instead of {}", program.display(), ours.display())),
             None => Some(format!("{} does not load libgc.so.1", program.display())),
         })
+    }
+}
+
+/// More than any client needs, and less than the largest takes where there is enough: ECL with 8 threads.
+const GROUP_BYTES: u64 = 128 << 20;
+
+/// A control group of our own, removed when dropped.
+struct Group(PathBuf);
+
+impl Group {
+    /// Beside the others of this process's, in the hierarchy that has memory.
+    fn create() -> io::Result<Self> {
+        let name = format!("larder-clients-{}", std::process::id());
+        let mut why = io::Error::from(io::ErrorKind::NotFound);
+        for line in fs::read_to_string("/proc/self/cgroup")?.lines() {
+            let [_, controllers, path] = line.splitn(3, ':').collect::<Vec<_>>()[..] else { continue };
+            let (root, limit) = match controllers {
+                "" => ("/sys/fs/cgroup", "memory.max"),
+                "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+                _ => continue,
+            };
+            let group = Self(Path::new(root).join(path.trim_start_matches('/')).join(&name));
+            // The file is there only where the group has the controller; then it is not made by writing.
+            let limited = fs::create_dir(&group.0)
+                .and_then(|()| fs::metadata(group.0.join(limit)))
+                .and_then(|_| fs::write(group.0.join(limit), GROUP_BYTES.to_string()));
+            match limited {
+                Ok(()) => return Ok(group),
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // What is left of it does no harm, and there is nobody to tell.
+        let _ = fs::remove_dir(&self.0);
     }
 }
 
@@ -371,15 +497,19 @@ mod tests {
 
     #[test]
     fn facts_are_read() {
-        let text = "# words\nprogram neko\nneeds neko neko\nneeds nekoc neko\n\nthreads one\nstress 40\n";
+        let text =
+            "# words\nprogram neko\nneeds neko neko\nneeds nekoc neko\n\nthreads one\nstress 40\nlimits 32 1024\n";
         let client = Client::parse("n".into(), "f".into(), text).expect("well formed");
         assert_eq!((client.program.as_str(), client.needs.len(), client.stress), ("neko", 2, 40));
         assert_eq!(client.distinct(&[1, 2, 64]), [1]);
+        assert_eq!(client.limits, Some([32, 1024]));
     }
 
     #[test]
     fn bad_facts_are_named() {
-        for text in ["program a b\nstress 1", "stress 1", "program a", "program a\nstress x"] {
+        for text in
+            ["program a b\nstress 1", "stress 1", "program a", "program a\nstress x", "program a\nstress 1\nlimits 32"]
+        {
             assert!(Client::parse("n".into(), "f".into(), text).is_err(), "{text:?}");
         }
     }

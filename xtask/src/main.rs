@@ -41,6 +41,9 @@ enum Task {
     Stage {
         /// The folder to fill; it is created where it does not exist
         dir: PathBuf,
+        /// Stage libgc.so.1 and what goes with it at run time alone, with debug assertions and overflow checks
+        #[arg(long)]
+        assertions: bool,
     },
     /// Check the import rule, format, lints, the library's exports, `no_std` and mentioned paths
     Check {
@@ -62,7 +65,8 @@ enum Task {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = Workspace::load().and_then(|workspace| match arguments.task {
-        Task::Stage { dir } => stage::stage(&workspace, &dir),
+        Task::Stage { dir, assertions: true } => stage::stage_asserting(&workspace, &dir),
+        Task::Stage { dir, assertions: false } => stage::stage(&workspace, &dir),
         Task::Check { parts } => check::check(&workspace, &parts),
         Task::Test => suite::test(&workspace),
         Task::Programs(options) => programs::programs(&workspace, &options),

@@ -39,25 +39,33 @@ pub struct Options {
     /// Run only this program; may be given more than once
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
+    /// Build the library that the programs run on with debug assertions; leaves the stock library and the archive out
+    #[arg(long)]
+    assertions: bool,
 }
 
 /// Stages Larder and runs the programs that the options name.
 pub fn programs(workspace: &Workspace, options: &Options) -> Result<()> {
-    let staged = workspace.scratch("stage")?;
-    stage::stage(workspace, &staged)?;
+    let staged = stage::for_task(workspace, options.assertions)?;
     let mut programs = load(workspace)?;
     if let Some(unknown) = options.only.iter().find(|name| programs.iter().all(|program| program.name != **name)) {
         bail!("there is no program {unknown} in crates/larder-gc/tests/c");
     }
     programs.retain(|program| options.only.is_empty() || options.only.contains(&program.name));
-    let tally = run_programs(workspace, &staged, &programs)?;
+    let ways = if options.assertions { &On::LARDER[..] } else { &On::ALL };
+    let tally = run_programs(workspace, &staged, &programs, ways)?;
     println!("{tally}");
     tally.verdict()
 }
 
 /// Runs every program on the library staged in `staged`.
 pub fn run_all(workspace: &Workspace, staged: &Path) -> Result<Tally> {
-    run_programs(workspace, staged, &load(workspace)?)
+    run_programs(workspace, staged, &load(workspace)?, &On::ALL)
+}
+
+/// Runs every program twice on the library staged in `staged`, which has debug assertions: as it is, and with cycles beside it.
+pub fn run_all_asserting(workspace: &Workspace, staged: &Path) -> Result<Tally> {
+    run_programs(workspace, staged, &load(workspace)?, &[On::Larder, On::Uffd])
 }
 
 /// One C or C++ file.
@@ -87,19 +95,15 @@ impl Program {
         !(self.wants.larder_only || self.wants.larder_headers || self.wants.under_the_tool)
     }
 
-    /// How often it is run.
-    fn runs(&self) -> usize {
-        self.ways().count()
-    }
-
-    /// The ways in which it is run.
-    fn ways(&self) -> impl Iterator<Item = On> {
-        On::ALL.into_iter().filter(|on| match on {
+    /// Those of the ways in which it is run.
+    fn ways(&self, ways: &[On]) -> Vec<On> {
+        let is_for_it = |on: &On| match on {
             On::Larder | On::WithoutRseq | On::Uffd => true,
             On::Mprotect => !self.wants.calls_write,
             On::Archive => self.wants.archive,
             On::Stock => self.runs_on_stock(),
-        })
+        };
+        ways.iter().copied().filter(is_for_it).collect()
     }
 }
 
@@ -138,21 +142,21 @@ fn wants(text: &str) -> Result<Wants> {
     Ok(wants)
 }
 
-fn run_programs(workspace: &Workspace, staged: &Path, programs: &[Program]) -> Result<Tally> {
+fn run_programs(workspace: &Workspace, staged: &Path, programs: &[Program], ways: &[On]) -> Result<Tally> {
     let output = workspace.scratch("programs")?;
     let compiler = match compiler(&output) {
         Ok(compiler) => compiler,
         Err(why) => {
             println!("SKIPPED {} programs of crates/larder-gc/tests/c: {why}", programs.len());
-            let skipped = programs.iter().map(Program::runs).sum();
+            let skipped = programs.iter().map(|program| program.ways(ways).len()).sum();
             return Ok(Tally { skipped, ..Tally::default() });
         }
     };
     let stock = stock();
-    if stock.is_none() {
+    if stock.is_none() && ways.contains(&On::Stock) {
         println!("SKIPPED all programs on the stock library: there is no libgc.so.1 (apt-get install libgc1)");
     }
-    let bench = Bench { staged, output: &output, stock: stock.as_deref(), c: compiler, cpp: cpp_compiler() };
+    let bench = Bench { staged, output: &output, stock: stock.as_deref(), c: compiler, cpp: cpp_compiler(), ways };
     let mut tally = Tally::default();
     for program in programs {
         tally += bench.test(program)?;
@@ -193,6 +197,7 @@ struct Bench<'a> {
     stock: Option<&'a Path>,
     c: String,
     cpp: Option<String>,
+    ways: &'a [On],
 }
 
 /// One way to run a program.
@@ -207,6 +212,8 @@ enum On {
 }
 
 impl On {
+    /// Those on the shared library that is tested.
+    const LARDER: [Self; 4] = [Self::Larder, Self::WithoutRseq, Self::Uffd, Self::Mprotect];
     const ALL: [Self; 6] = [Self::Larder, Self::WithoutRseq, Self::Uffd, Self::Mprotect, Self::Archive, Self::Stock];
 
     /// What is added to the program's name.
@@ -226,15 +233,16 @@ impl Bench<'_> {
     /// Compiles and runs one program in every way that it is for.
     fn test(&self, program: &Program) -> Result<Tally> {
         let mut tally = Tally::default();
+        let ways = program.ways(self.ways);
         if program.is_cpp() && self.cpp.is_none() {
             println!("SKIPPED {}: there is no C++ compiler (apt-get install g++)", program.name);
-            return Ok(Tally { skipped: program.runs(), ..tally });
+            return Ok(Tally { skipped: ways.len(), ..tally });
         }
         let mut faults = vec![self.compile(program, On::Larder)?];
         if !program.wants.larder_headers {
             faults.push(self.compile_against_staged_headers(program)?);
         }
-        if program.wants.archive {
+        if ways.contains(&On::Archive) {
             faults.push(self.compile(program, On::Archive)?);
         }
         let faults: Vec<_> = faults.into_iter().flatten().collect();
@@ -245,7 +253,7 @@ impl Bench<'_> {
         if !faults.is_empty() {
             return Ok(tally);
         }
-        for on in program.ways() {
+        for on in ways {
             if on == On::Stock && self.stock.is_none() {
                 tally.skipped += 1;
             } else {
@@ -381,6 +389,34 @@ mod tests {
             .filter(|name| !page.contains(&format!("`{name}`")))
             .collect();
         assert_eq!(unsaid, [""; 0]);
+    }
+
+    /// Every variable that libgc 8.2.2 documents (`README.environment`) has its line in the page about the interface, and each
+    /// program that a line names has the variable in it.
+    #[test]
+    fn every_variable_of_the_environment_is_shown() {
+        const NAMES: &str = "INITIAL_HEAP_SIZE MAXIMUM_HEAP_SIZE LOOP_ON_ABORT PRINT_STATS LOG_FILE ONLY_LOG_TO_FILE \
+            PRINT_VERBOSE_STATS DUMP_REGULARLY COLLECT_AT_MALLOC BACKTRACES PRINT_ADDRESS_MAP NPROCS MARKERS NO_BLACKLIST_WARNING \
+            LARGE_ALLOC_WARN_INTERVAL IGNORE_GCJ_INFO PRINT_BACK_HEIGHT RETRY_SIGNALS USE_GETWRITEWATCH DISABLE_INCREMENTAL \
+            ENABLE_INCREMENTAL PAUSE_TIME_TARGET FULL_FREQUENCY FREE_SPACE_DIVISOR UNMAP_THRESHOLD FORCE_UNMAP_ON_GCOLLECT \
+            FIND_LEAK FINDLEAK_DELAY_FREE ABORT_ON_LEAK ALL_INTERIOR_POINTERS DONT_GC USE_ENTIRE_HEAP TRACE";
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository");
+        let page = fs::read_to_string(root.join("docs/libgc.md")).expect("the page about the interface");
+        for name in NAMES.split_whitespace().map(|name| format!("GC_{name}")) {
+            let quoted = format!("`{name}`");
+            let line = page.lines().find(|line| line.split('|').nth(1).is_some_and(|cell| cell.contains(&quoted)));
+            let line = line.unwrap_or_else(|| panic!("docs/libgc.md has no line for {name}"));
+            let [_, _, effect, shown, _] = line.split('|').collect::<Vec<_>>()[..] else {
+                panic!("three cells: {line}")
+            };
+            let programs: Vec<_> = shown.split('`').skip(1).step_by(2).collect();
+            assert!(!programs.is_empty() || effect.trim().starts_with("no effect"), "nothing shows {name}");
+            let has = |program: &&str| {
+                let source = root.join("crates/larder-gc/tests/c").join(format!("{program}.c"));
+                fs::read_to_string(source).expect("a program that the page names").contains(&format!("\"{name}\""))
+            };
+            assert!(programs.is_empty() || programs.iter().any(has), "no program that the page names has {name}");
+        }
     }
 
     #[test]

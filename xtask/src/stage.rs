@@ -18,6 +18,9 @@
 //! | `share/larder/apps/` | the C programs of `apps/gc`, as source |
 //! | `apps/` | the thesis's programs among them, compiled, where there is a C compiler |
 //! | `apps/vm/` | programs of the moving heap that also exist in Java, compiled |
+//!
+//! With `--assertions` it is the shared objects of the `gc.h` door, `larder-preload.so`, the headers and the tool alone; what a program
+//! loads has debug assertions and overflow checks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,26 +37,15 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
     if !workspace.has("larder-cli") {
         bail!("the workspace has no package larder-cli, which builds bin/larder: add crates/larder-cli");
     }
-    let library = build_library(workspace)?;
     run(workspace.cargo().args(["build", "--release", "--package", "larder-cli"]))?;
+    stage_library(workspace, dir)?;
 
     let lib = dir.join("lib");
-    install(&library, &lib.join("libgc.so.1"))?;
-    link("libgc.so.1", &lib.join("libgc.so"))?;
     install(&build_archive(workspace)?, &lib.join("liblarder_gc.a"))?;
     link("liblarder_gc.a", &lib.join("libgc.a"))?;
-    if workspace.has("larder-gccpp") {
-        install(&build_operators(workspace, &lib.join("libgc.so.1"))?, &lib.join("libgccpp.so.1"))?;
-        link("libgccpp.so.1", &lib.join("libgccpp.so"))?;
-    }
     let packaging = workspace.root().join("packaging");
     copy_folder(&packaging.join("pkgconfig"), &lib.join("pkgconfig"))?;
     copy_folder(&packaging.join("cmake"), &lib.join("cmake"))?;
-    if workspace.has("larder-preload") {
-        run(workspace.cargo().args(["build", "--release", "--package", "larder-preload"]))?;
-        let preload = workspace.target().join("release/liblarder_preload.so");
-        install(&preload, &lib.join("larder-preload.so"))?;
-    }
     if workspace.has("larder-locks") {
         run(workspace.cargo().args(["build", "--release", "--package", "larder-locks"]))?;
         install(&workspace.target().join("release/liblarder_locks.so"), &lib.join("liblarder_locks.so"))?;
@@ -76,7 +68,6 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
         install(&shared.with_extension("a"), &lib.join("liblarder_vm.a"))?;
     }
     install(&workspace.target().join("release/larder"), &dir.join("bin/larder"))?;
-    copy_folder(&workspace.root().join("include"), &dir.join("include"))?;
     copy_folder(&workspace.root().join("apps/gc"), &dir.join("share/larder/apps"))?;
     if crate::apps::compile(workspace, &lib, &dir.join("apps"))?.is_none() {
         println!(
@@ -86,6 +77,44 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
     }
     println!("staged in {}", dir.display());
     Ok(())
+}
+
+/// Stages in the folder that tasks share, with debug assertions or without, and returns it.
+pub fn for_task(workspace: &Workspace, assertions: bool) -> Result<PathBuf> {
+    let staged = workspace.scratch(if assertions { "stage-assertions" } else { "stage" })?;
+    if assertions {
+        stage_asserting(workspace, &staged)?
+    } else {
+        stage(workspace, &staged)?
+    }
+    Ok(staged)
+}
+
+/// Fills `dir` with what a program that links libgc loads, built for release with debug assertions, and with the tool, which is built
+/// without: it has no heap. For tests, and for who looks for a defect; everything else of [`stage`] is left out.
+pub fn stage_asserting(workspace: &Workspace, dir: &Path) -> Result<()> {
+    run(workspace.cargo().args(["build", "--release", "--package", "larder-cli"]))?;
+    install(&workspace.target().join("release/larder"), &dir.join("bin/larder"))?;
+    stage_library(&workspace.asserting(), dir)?;
+    println!("staged with debug assertions in {}", dir.display());
+    Ok(())
+}
+
+/// Stages the `gc.h` door as a shared object, what goes with it at run time, and the headers.
+fn stage_library(workspace: &Workspace, dir: &Path) -> Result<()> {
+    let lib = dir.join("lib");
+    install(&build_library(workspace)?, &lib.join("libgc.so.1"))?;
+    link("libgc.so.1", &lib.join("libgc.so"))?;
+    if workspace.has("larder-gccpp") {
+        install(&build_operators(workspace, &lib.join("libgc.so.1"))?, &lib.join("libgccpp.so.1"))?;
+        link("libgccpp.so.1", &lib.join("libgccpp.so"))?;
+    }
+    if workspace.has("larder-preload") {
+        run(workspace.cargo().args(["build", "--release", "--package", "larder-preload"]))?;
+        let preload = workspace.target().join("release/liblarder_preload.so");
+        install(&preload, &lib.join("larder-preload.so"))?;
+    }
+    copy_folder(&workspace.root().join("include"), &dir.join("include"))
 }
 
 /// Builds the `gc.h` door for release and returns the path of the shared object.

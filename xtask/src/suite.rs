@@ -5,7 +5,7 @@ use std::env;
 use anyhow::Result;
 
 use crate::apps;
-use crate::clients::{self, Session};
+use crate::clients::{self, Manner, Session};
 use crate::critical_sections;
 use crate::faults;
 use crate::programs;
@@ -42,6 +42,10 @@ pub fn test(workspace: &Workspace) -> Result<()> {
     if has_doors {
         println!("== C programs");
         tally += programs::run_all(workspace, &staged)?;
+        println!("== C programs, with debug assertions in the library");
+        let asserting = workspace.scratch("stage-assertions")?;
+        stage::stage_asserting(workspace, &asserting)?;
+        tally += programs::run_all_asserting(workspace, &asserting)?;
         println!("== programs of apps/gc");
         tally += apps::run_all(&staged)?;
         let mut session = Session::new(workspace, &staged.join("lib"))?;
@@ -55,8 +59,13 @@ pub fn test(workspace: &Workspace) -> Result<()> {
         println!("== client programs, with forced collections");
         tally += clients::run_all(&session, STRESS_THREADS, true);
         println!("== client programs, with cycles beside them all the time");
-        session.beside = true;
+        session.manner = Manner::Beside;
         tally += clients::run_all(&session, STRESS_THREADS, true);
+        println!("== client programs, by larder run --concurrent, and with little heap, address space and memory");
+        for manner in [Manner::Tool, Manner::Heap, Manner::Address, Manner::Group] {
+            session.manner = manner;
+            tally += clients::run_all(&session, STRESS_THREADS, false);
+        }
     } else {
         println!("SKIPPED C programs and client programs: the workspace has no larder-gc or no larder-cli yet");
         tally.skipped += 1;

@@ -1,6 +1,7 @@
 //! The workspace as cargo sees it, and how tasks start cargo.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,6 +11,9 @@ use cargo_metadata::{Metadata, MetadataCommand, Package, TargetKind};
 /// The workspace's metadata, read once when a task starts.
 pub struct Workspace {
     metadata: Metadata,
+    target: PathBuf,
+    /// What every cargo is started with beside this program's own environment.
+    settings: Vec<(&'static str, OsString)>,
 }
 
 impl Workspace {
@@ -23,7 +27,20 @@ impl Workspace {
             .no_deps()
             .exec()
             .with_context(|| format!("cargo metadata failed for {}", manifest.display()))?;
-        Ok(Self { metadata })
+        let target = metadata.target_directory.as_std_path().to_owned();
+        Ok(Self { metadata, target, settings: Vec::new() })
+    }
+
+    /// The same workspace, but what its cargo builds for release has debug assertions and overflow checks, and lies in a target
+    /// folder of its own, so that neither form makes cargo build the other anew.
+    pub fn asserting(&self) -> Self {
+        let target = self.target.join("assertions");
+        let settings = vec![
+            ("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true".into()),
+            ("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true".into()),
+            ("CARGO_TARGET_DIR", target.clone().into()),
+        ];
+        Self { metadata: self.metadata.clone(), target, settings }
     }
 
     /// The repository's folder.
@@ -33,7 +50,7 @@ impl Workspace {
 
     /// Where cargo puts what it builds; follows `CARGO_TARGET_DIR`.
     pub fn target(&self) -> &Path {
-        self.metadata.target_directory.as_std_path()
+        &self.target
     }
 
     /// A folder under the target folder for what a task itself leaves behind, created when missing.
@@ -77,7 +94,7 @@ impl Workspace {
     /// Cargo, started in the repository's folder.
     pub fn cargo(&self) -> Command {
         let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.current_dir(self.root());
+        command.current_dir(self.root()).envs(self.settings.iter().map(|(name, value)| (name, value)));
         command
     }
 

@@ -59,7 +59,8 @@ use crate::heap::HEAP;
 use crate::timeline::Timeline;
 use crate::view::View;
 use crate::{
-    ablation, cycle, dirty, finalization, gate, generations, kind, large, lock, pacing, refill, roots, settings,
+    ablation, cycle, dirty, finalization, gate, generations, kind, large, lock, own_threads, pacing, refill, roots,
+    settings,
 };
 
 mod guests;
@@ -391,6 +392,10 @@ pub fn ask() {
     if !is_on() || phase() != IDLE || !cycle::may_collect() || cycle::is_disabled() {
         return;
     }
+    if !EXISTS.load(Ordering::Relaxed) && !own_threads::are_allowed() {
+        // Until the program makes one, cycles stop it.
+        return;
+    }
     if !EXISTS.load(Ordering::Relaxed) && !create() {
         say!("cannot create the marker thread: cycles are not concurrent any more");
         turn_off();
@@ -424,6 +429,11 @@ pub(crate) fn takes_stress(tick: u64) -> bool {
         ASKED | MARKING => tick % 4 != 1,
         _ => false,
     }
+}
+
+/// How many threads of the heap's are not the crew's.
+pub(crate) fn own_threads() -> usize {
+    usize::from(EXISTS.load(Ordering::Relaxed))
 }
 
 /// Creates the marker thread, unless somebody has.

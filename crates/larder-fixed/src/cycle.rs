@@ -41,8 +41,8 @@ use crate::settings;
 use crate::timeline::Timeline;
 use crate::view::View;
 use crate::{
-    ablation, concurrent, disclaim, events, finalization, gate, generations, group, kind, large, lock, pacing, refill,
-    roots, sharing,
+    ablation, concurrent, disclaim, events, finalization, gate, generations, group, kind, large, lock, own_threads,
+    pacing, refill, roots, sharing,
 };
 use concurrent::Found;
 
@@ -305,7 +305,7 @@ fn run_once(sp: usize, request: &Request) -> Ran {
     // collector may hold the lock.
     let outside = gate::mask();
     // Creating a thread takes the loader's locks in another order than a walk over its list, so helpers come first.
-    let markers = prepared(|| CREW.prepare(pacing::markers_now()));
+    let markers = prepared(|| CREW.prepare(if own_threads::are_allowed() { pacing::markers_now() } else { 1 }));
     if markers == 0 {
         // The heap has tried when it was made, too. It goes on without cycles as long as it can.
         if !SAID_NO_STACK.swap(true, Ordering::Relaxed) {
@@ -783,6 +783,7 @@ pub(crate) fn before_fork() {
     PREPARE.lock_raw();
     CYCLE.lock_raw();
     lock::acquire();
+    own_threads::before_fork(CREW.helpers() + concurrent::own_threads());
     mask.set();
     REGISTRY.before_fork();
     refill::lock_all();
@@ -841,6 +842,7 @@ pub(crate) unsafe fn after_fork_in_child() {
         CREW.reset_after_fork();
         concurrent::after_fork_in_child();
     }
+    own_threads::after_fork_in_child();
     mask.set();
     events::after_fork_in_child();
 }

@@ -30,6 +30,7 @@ pub mod large;
 pub mod lock;
 pub mod object;
 pub mod options;
+mod own_threads;
 pub mod pacing;
 pub mod path;
 pub mod refill;

@@ -10,7 +10,7 @@ use larder_sys::thread::{stack_pointer, thread_pointer};
 use larder_threads::{REGISTRY, Thread, blocking, defer, stop, suspend};
 
 use crate::heap::HEAP;
-use crate::{gate, refill, stats};
+use crate::{gate, own_threads, refill, stats};
 
 /// The type of a thread's start routine.
 pub type StartFn = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -95,6 +95,9 @@ pub fn register_current(stack_base: *mut u8) -> bool {
     }
     match REGISTRY.register_current(stack_base.addr()) {
         Ok(new) => {
+            if new {
+                own_threads::program_made_one();
+            }
             if new && known {
                 // A thread that forgets to unregister: its stack is about to go.
                 unregister_at_the_end();
@@ -148,6 +151,7 @@ pub unsafe fn create(
             REGISTRY.note_handle(record, *handle as usize);
         }
     }
+    own_threads::program_made_one();
     0
 }
 

@@ -4,11 +4,11 @@
 //! Names and meaning are libgc's. Variables that steer what Larder does not have (black lists) are
 //! accepted and change nothing; `docs/libgc.md` says of each one why.
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_int};
 
 use larder_fixed::options::{Form, Options, usual_scan};
 use larder_fixed::settings as heap;
-use larder_sys::env::{is_set, parse_size, size, var};
+use larder_sys::env::{is_set, parse_leading, size, var};
 use larder_units::Bytes;
 
 use crate::callbacks::warn;
@@ -45,7 +45,7 @@ pub fn read() -> Options {
         IGNORES_GCJ.set(1);
     }
     // Every other number lets memory go after one cycle in which it was free; 0 never.
-    if size(c"GC_UNMAP_THRESHOLD") == Some(0) {
+    if var(c"GC_UNMAP_THRESHOLD") == Some(c"0") {
         heap::set_keep_memory(true);
     }
     if is_set(c"GC_FIND_LEAK") {
@@ -57,11 +57,11 @@ pub fn read() -> Options {
     if is_set(c"GC_DONT_GC") {
         GC_dont_gc.set(1);
     }
-    if is_set(c"GC_USE_ENTIRE_HEAP") {
-        GC_use_entire_heap.set(1);
+    if let Some(wish) = switch(c"GC_USE_ENTIRE_HEAP") {
+        GC_use_entire_heap.set(c_int::from(wish));
     }
-    if let Some(text) = var(c"GC_FORCE_UNMAP_ON_GCOLLECT") {
-        settings::set_force_unmap(text != c"0");
+    if let Some(wish) = switch(c"GC_FORCE_UNMAP_ON_GCOLLECT") {
+        settings::set_force_unmap(wish);
     }
     if let Some(divisor) = positive(c"GC_FREE_SPACE_DIVISOR") {
         GC_free_space_divisor.set(divisor);
@@ -81,7 +81,7 @@ pub fn read() -> Options {
         markers: markers(),
         suspend_signal: threads::suspend_signal(),
         sharing: larder_fixed::sharing::Setting::default(),
-        collect_every: positive(c"LARDER_COLLECT_EVERY").map(|n| n as u64),
+        collect_every: size(c"LARDER_COLLECT_EVERY").filter(|&n| n > 0).map(|n| n as u64),
         widest_scan: widest_scan(),
         ablation: larder_fixed::ablation::Ablation::NONE,
     }
@@ -102,9 +102,14 @@ fn widest_scan() -> Form {
     }
 }
 
-/// A variable that is a positive number.
+/// A variable that begins with a positive number.
 fn positive(name: &CStr) -> Option<usize> {
-    parse_size(var(name)?).filter(|&n| n > 0)
+    parse_leading(var(name)?).filter(|&n| n > 0)
+}
+
+/// A variable that 0 turns off and everything else on. Most have no such value: they are on where they are set.
+fn switch(name: &CStr) -> Option<bool> {
+    Some(var(name)? != c"0")
 }
 
 /// The size that a variable sets; warns where it is set to something else.
@@ -132,13 +137,18 @@ fn heap_sizes() -> (Bytes, Bytes) {
 /// `GC_set_markers_count`.
 fn markers() -> Option<usize> {
     if let Some(text) = var(c"GC_MARKERS") {
-        if let Some(n) = parse_size(text).filter(|n| (1..=MOST_MARKERS).contains(n)) {
+        if let Some(n) = parse_leading(text).filter(|n| (1..=MOST_MARKERS).contains(n)) {
             return Some(n);
         }
-        warn(c"Bad number of mark threads: %s; using the maximum.\n".as_ptr(), text.as_ptr().addr());
+        warn(c"Too big or invalid number of mark threads: %s; using maximum threads\n".as_ptr(), text.as_ptr().addr());
         return Some(MOST_MARKERS);
     }
     positive(c"GC_NPROCS").map(|n| n.min(MOST_MARKERS)).or_else(settings::markers_wanted)
+}
+
+/// How many processors the program shall believe in.
+pub fn processors() -> usize {
+    positive(c"GC_NPROCS").unwrap_or_else(larder_sys::cpus::usable)
 }
 
 /// Opens the file that `GC_LOG_FILE` names. Errors go there too unless `GC_ONLY_LOG_TO_FILE` says otherwise.
@@ -148,11 +158,10 @@ fn open_log() {
     // SAFETY: a C string from the environment, and the mode that `O_CREAT` wants.
     let fd = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
     if fd < 0 {
-        warn(c"Failed to open log file: %s\n".as_ptr(), path.as_ptr().addr());
+        warn(c"Failed to open %s as log file\n".as_ptr(), path.as_ptr().addr());
         return;
     }
-    let only_the_log = var(c"GC_ONLY_LOG_TO_FILE").is_some_and(|value| value != c"0");
-    print::set_log(fd, !only_the_log);
+    print::set_log(fd, switch(c"GC_ONLY_LOG_TO_FILE") != Some(true));
 }
 
 /// What is left to do once the heap is there: says what was asked for and cannot be had.
@@ -169,9 +178,7 @@ pub fn after() {
             "Back height not available: GC_PRINT_BACK_HEIGHT is ignored; GC_BACKTRACES=N prints paths to objects"
         );
     }
-    if let Some(text) = var(c"GC_LARGE_ALLOC_WARN_INTERVAL")
-        && parse_size(text).is_none_or(|interval| interval == 0)
-    {
+    if is_set(c"GC_LARGE_ALLOC_WARN_INTERVAL") && positive(c"GC_LARGE_ALLOC_WARN_INTERVAL").is_none() {
         warn(c"GC_LARGE_ALLOC_WARN_INTERVAL environment variable has bad value: Ignoring\n".as_ptr(), 0);
     }
 }

@@ -10,7 +10,7 @@ use larder_sys::say;
 use larder_sys::watch::Kind;
 use larder_units::Nanos;
 
-use crate::data::{GC_full_freq, GC_time_limit, Int};
+use crate::data::{GC_find_leak, GC_full_freq, GC_time_limit, Int};
 use crate::init::{GC_init, is_ready};
 
 /// libgc's `GC_TIME_UNLIMITED`, and its default.
@@ -162,11 +162,11 @@ pub fn goal_is_set() {
 }
 
 /// Makes cycles mark beside the program, where the machine offers a way to watch its writes. Otherwise, and where
-/// `GC_DISABLE_INCREMENTAL` or `LARDER_CONCURRENT=0` forbids it, cycles stay what they are.
+/// `GC_DISABLE_INCREMENTAL` or `LARDER_CONCURRENT=0` forbids it, or leaks are looked for, cycles stay what they are.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_enable_incremental() {
     GC_init();
-    if !FORBIDDEN.is_set() {
+    if !FORBIDDEN.is_set() && !GC_find_leak.is_set() {
         turn_on();
     }
 }

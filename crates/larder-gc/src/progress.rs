@@ -7,11 +7,10 @@ use core::ffi::c_int;
 use larder_fixed::stats::snapshot;
 use larder_fixed::{cycle, finalization, hooks, object, pacing};
 use larder_sys::clock::now;
-use larder_sys::cpus;
 use larder_units::Nanos;
 
 use crate::data::{Int, Word};
-use crate::{backptr, callbacks, error_line, errors, log_line, print, stats, world};
+use crate::{backptr, callbacks, env, error_line, errors, log_line, print, stats, world};
 
 /// libgc's event numbers.
 mod event {
@@ -104,7 +103,7 @@ pub fn initialised() {
         world::dump(None);
     }
     if is_on() {
-        log_line!("Number of processors: {}", cpus::usable());
+        log_line!("Number of processors: {}", env::processors());
         log_line!("Started {} mark helper threads", pacing::markers() - 1);
     }
 }

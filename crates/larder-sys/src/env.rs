@@ -43,6 +43,15 @@ pub fn size(name: &CStr) -> Option<usize> {
     parse_size(var(name)?)
 }
 
+/// The number that a text begins with, as C's `atoi` reads it: blanks and a sign may stand before it, anything behind it. A number
+/// that is negative or too large is none.
+pub fn parse_leading(text: &CStr) -> Option<usize> {
+    let text = text.to_bytes().trim_ascii_start();
+    let text = text.strip_prefix(b"+").unwrap_or(text);
+    let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
+    core::str::from_utf8(&text[..digits]).ok()?.parse().ok()
+}
+
 /// Reads the beginning of a file into `into`; returns what was read.
 pub fn read_file<'a>(path: &CStr, into: &'a mut [u8]) -> Option<&'a [u8]> {
     // SAFETY: the path is a C string, the buffer is ours, the descriptor is closed.
@@ -77,5 +86,17 @@ mod tests {
         assert_eq!(parse_size(c"M"), None);
         assert_eq!(parse_size(c"3X"), None);
         assert_eq!(parse_size(c"99999999999999999999"), None);
+    }
+
+    #[test]
+    fn leading_numbers_are_read_as_atoi_reads_them() {
+        assert_eq!(parse_leading(c"7"), Some(7));
+        assert_eq!(parse_leading(c"50k"), Some(50));
+        assert_eq!(parse_leading(c" +12, or so"), Some(12));
+        assert_eq!(parse_leading(c"0"), Some(0));
+        assert_eq!(parse_leading(c"-4"), None);
+        assert_eq!(parse_leading(c"x4"), None);
+        assert_eq!(parse_leading(c""), None);
+        assert_eq!(parse_leading(c"99999999999999999999"), None);
     }
 }

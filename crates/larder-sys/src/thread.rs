@@ -14,6 +14,20 @@ pub fn pid() -> i32 {
     unsafe { libc::getpid() }
 }
 
+/// How many threads the process has, `None` where `/proc` does not say.
+pub fn count() -> Option<usize> {
+    // SAFETY: a C string, and a record that the call fills in.
+    let links = unsafe {
+        let mut record: libc::stat = core::mem::zeroed();
+        if libc::stat(c"/proc/self/task".as_ptr(), &mut record) != 0 {
+            return None;
+        }
+        record.st_nlink as usize
+    };
+    // A folder has two links, and one more for each folder in it.
+    links.checked_sub(2)
+}
+
 /// Gives the CPU to another thread.
 pub fn yield_now() {
     // SAFETY: no preconditions.
@@ -139,6 +153,18 @@ pub fn stack_bounds() -> Option<(*mut u8, *mut u8)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_are_counted() {
+        // Others run beside this test, and come and go.
+        let own = count();
+        assert!(own.is_none_or(|own| own >= 1));
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || _ = wait.recv());
+        assert!(count().is_none_or(|all| all >= 2));
+        drop(go);
+        other.join().expect("a thread that waits");
+    }
 
     extern "C" fn look_for(sp: *mut u8, secret: *mut u8) {
         // SAFETY: reads this thread's own stack upward from the spilled registers.

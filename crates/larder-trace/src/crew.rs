@@ -170,6 +170,12 @@ impl Crew {
         (have + 1).min(markers.max(1))
     }
 
+    /// How many threads of its own the crew has.
+    pub fn helpers(&self) -> usize {
+        // Relaxed: exact for whoever keeps others from `prepare`, by its lock.
+        self.helpers.load(Ordering::Relaxed)
+    }
+
     /// The collecting thread's private state.
     ///
     /// # Safety

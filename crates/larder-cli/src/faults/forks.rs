@@ -20,8 +20,8 @@ fn limit_time() {
     unsafe { libc::alarm(CHILD_SECONDS.load(Ordering::Relaxed)) };
 }
 
-/// What a child does: checks what it inherited, allocates, collects, makes a thread.
-fn child(gc: &Collector, head: *mut c_void, seed: u64) -> i32 {
+/// What a child does: checks what it inherited, allocates, collects, and makes a thread where it may.
+fn child(gc: &Collector, head: *mut c_void, seed: u64, makes_thread: bool) -> i32 {
     limit_time();
     let more = gc.chain(seed + 500);
     gc.collect();
@@ -29,7 +29,7 @@ fn child(gc: &Collector, head: *mut c_void, seed: u64) -> i32 {
         .check(head, seed, "")
         .and_then(|()| {
             gc.crowd(
-                1,
+                usize::from(makes_thread),
                 |_| {
                     let own = gc.chain(seed + 900);
                     gc.collect();
@@ -67,8 +67,12 @@ fn outcome(pid: libc::pid_t) -> Result<(), Outcome> {
     Err(Outcome::Failed(format!("a child failed (status {status:#x})")))
 }
 
-/// Forks with the C library's function; the child uses the heap.
+/// Forks with the C library's function; the child uses the heap, and makes a thread.
 pub fn forked(gc: &Collector, head: *mut c_void, seed: u64) -> Result<(), Outcome> {
+    forked_and(gc, head, seed, true)
+}
+
+fn forked_and(gc: &Collector, head: *mut c_void, seed: u64, makes_thread: bool) -> Result<(), Outcome> {
     // SAFETY: the child calls the library, which handles forks, and ends by `_exit`.
     unsafe {
         match libc::fork() {
@@ -77,7 +81,7 @@ pub fn forked(gc: &Collector, head: *mut c_void, seed: u64) -> Result<(), Outcom
                 let mut none = std::mem::zeroed();
                 libc::sigemptyset(&mut none);
                 libc::pthread_sigmask(libc::SIG_SETMASK, &none, null_mut());
-                libc::_exit(child(gc, head, seed))
+                libc::_exit(child(gc, head, seed, makes_thread))
             }
             pid => outcome(pid),
         }
@@ -115,10 +119,16 @@ pub fn handled(gc: &Collector, _: &Scratch) -> Result<(), Outcome> {
 }
 
 /// Threads fork while others load and unload objects: a child walks the loader's list in each of its cycles, whatever was
-/// being done to the list when it came into being.
+/// being done to the list when it came into being. Its heap is large enough for several markers.
+///
+/// The child makes no thread, and its heap must not make one either. glibc keeps what it knows of thread-local storage as the fork
+/// found it, in the middle of a change, and its pthread_create then ends the process with "Inconsistency detected by ld.so" and
+/// status 127: 26 of 8850 children of a program that does nothing but dlopen, fork and pthread_create (glibc 2.36).
 pub fn beside_loading(gc: &Collector, scratch: &Scratch) -> Result<(), Outcome> {
     const LOADING: usize = 2;
     const FORKING: usize = 2;
+    /// More than one marker's work.
+    const LONG_BYTES: usize = 4 << 20;
     let paths: Vec<_> = (0..LOADING).map(|i| scratch.file(&format!("beside-{i}.so"))).collect();
     for path in &paths {
         module::write(path, 64).map_err(failed)?;
@@ -129,15 +139,17 @@ pub fn beside_loading(gc: &Collector, scratch: &Scratch) -> Result<(), Outcome> 
         |number| {
             let seed = (number as u64 + 1) << 20;
             let head = gc.chain(seed);
+            let long = std::hint::black_box((gc.GC_malloc)(LONG_BYTES));
             if let Some(path) = paths.get(number) {
                 while forking.load(Ordering::Relaxed) > 0 {
                     drop(Module::load(path).map_err(Outcome::Failed)?);
                 }
             } else {
-                let result = (0..4).try_for_each(|_| forked(gc, head, seed));
+                let result = (0..4).try_for_each(|_| forked_and(gc, head, seed, false));
                 forking.fetch_sub(1, Ordering::Relaxed);
                 result?;
             }
+            std::hint::black_box(long);
             gc.check(head, seed, "what a thread's stack points to")
         },
         || Ok(()),

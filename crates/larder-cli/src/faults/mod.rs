@@ -324,15 +324,22 @@ fn start(line: &Line, way: Way, library: &Library, wanted: &SelfTest) -> Result<
     let limit = Duration::from_secs(wanted.seconds.saturating_add(wanted.patience));
     let (status, output, errors) = wait(child, limit)?;
     let said = output.trim().to_owned();
-    let last = errors.lines().rfind(|text| !text.trim().is_empty()).unwrap_or("it wrote nothing to standard error");
-    match (status.code(), status.signal()) {
-        (Some(0), _) => Ok(said),
-        (Some(code), _) if code == i32::from(SKIPPED) => Err(Outcome::Skipped(said)),
-        (Some(_), _) if !said.is_empty() => Err(Outcome::Failed(said)),
-        (Some(code), _) => Err(Outcome::Failed(format!("ended with {code}; its last words: {last}"))),
-        (None, signal) => {
-            Err(Outcome::Failed(format!("ended by signal {}; its last words: {last}", signal.unwrap_or(0))))
-        }
+    let how = match (status.code(), status.signal()) {
+        (Some(0), _) => return Ok(said),
+        (Some(code), _) if code == i32::from(SKIPPED) => return Err(Outcome::Skipped(said)),
+        (Some(_), _) if !said.is_empty() => said,
+        (Some(code), _) => format!("ended with {code}"),
+        (None, signal) => format!("ended by signal {}", signal.unwrap_or(0)),
+    };
+    Err(Outcome::Failed(with_last_words(&how, &errors)))
+}
+
+/// A failure with the last line that the process or a child of its wrote to standard error: the loader, for one, says there why it
+/// ends a process with status 127.
+fn with_last_words(how: &str, errors: &str) -> String {
+    match errors.lines().rfind(|text| !text.trim().is_empty()) {
+        Some(last) => format!("{how}; last words: {last}"),
+        None => format!("{how}; nothing on standard error"),
     }
 }
 
@@ -367,6 +374,16 @@ fn wait(mut child: Child, limit: Duration) -> Result<(ExitStatus, String, String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_carries_the_last_words() {
+        let errors = "one\nInconsistency detected by ld.so\n\n";
+        assert_eq!(
+            with_last_words("a child failed (status 0x7f00)", errors),
+            "a child failed (status 0x7f00); last words: Inconsistency detected by ld.so"
+        );
+        assert_eq!(with_last_words("ended with 1", " \n"), "ended with 1; nothing on standard error");
+    }
 
     #[test]
     fn lines_have_names_of_their_own() {
