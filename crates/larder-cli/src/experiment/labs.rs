@@ -110,9 +110,17 @@ fn table_1(report: &mut Report, measured: &Value) {
 
 /// How many instructions a sequence has, from call to return: the golden file that a test keeps.
 fn instructions(sequence: &str) -> &'static str {
-    const GOLDEN: &str = include_str!("../../../larder-percpu/tests/golden/instructions.txt");
+    count_in(include_str!("../../../larder-percpu/tests/golden/instructions.txt"), sequence)
+}
+
+/// How many instructions an inlined sequence has, from arming to commit: another golden file.
+pub fn inlined_instructions(sequence: &str) -> &'static str {
+    count_in(include_str!("../../../larder-percpu/tests/golden/inlined.txt"), sequence)
+}
+
+fn count_in(golden: &'static str, sequence: &str) -> &'static str {
     let line = |line: &'static str| line.trim().split_once(' ').filter(|(_, name)| *name == sequence);
-    GOLDEN.lines().find_map(line).map_or("-", |(count, _)| count)
+    golden.lines().find_map(line).map_or("-", |(count, _)| count)
 }
 
 /// Charts have lines over a number; `rows` are the lines' names, and `figure` what is drawn.
@@ -428,8 +436,14 @@ mod tests {
     }
 
     #[test]
-    fn the_golden_file_has_the_sequence_that_is_shown() {
-        assert!(instructions("bump").parse::<u32>().is_ok_and(|count| count > 10), "{}", instructions("bump"));
+    fn the_golden_files_have_the_sequences_that_are_shown() {
+        let shown = [("bump", instructions("bump"), 10)].into_iter().chain(
+            [("bump of a thread", 7), ("bump of the moving heap", 10)]
+                .map(|(name, more)| (name, inlined_instructions(name), more)),
+        );
+        for (name, count, more) in shown {
+            assert!(count.parse::<u32>().is_ok_and(|count| count > more), "{name}: {count}");
+        }
         assert_eq!(instructions("no such sequence"), "-");
     }
 }
