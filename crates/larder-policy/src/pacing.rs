@@ -33,7 +33,7 @@ const DOUBLED_FROM: Bytes = Bytes::mib(4);
 /// ... for so much of it.
 const DOUBLED: Bytes = Bytes::mib(6);
 
-/// What each further thread adds: to stop a thread and to let it go on takes about 15 microseconds of
+/// What each further thread adds to the constant: to stop a thread and to let it go on takes about 15 microseconds of
 /// CPU time, in which it would have allocated about so much.
 const THREAD_BUDGET: Bytes = Bytes(24 * 1024);
 
@@ -55,14 +55,15 @@ const LEAST_STEP: Bytes = Bytes(256 * 1024);
 /// The rule is libgc's: with divisor `d` a collection is due after allocating about `2 / d` of what must be traced (live
 /// data, and the roots, which cost as much to scan), so that tracing costs a constant factor per allocated byte. To that
 /// comes a constant for what a cycle costs whatever it traces; it fades as the share grows, since then it would only be
-/// memory. What a crowd of threads adds does not fade: each is stopped in every cycle.
+/// memory. (What a crowd adds does not fade by itself, since each thread is stopped in every cycle. Tried: 1000 threads with 264 MiB made
+/// 37 cycles in place of 41 and took a few per cent less time, but others with as many took more memory than on libgc.)
 pub fn budget(facts: HeapFacts) -> Bytes {
     let traced = facts.live.0 + facts.roots.0;
     let share = traced.saturating_mul(SHARE_TENTHS) / 10 / facts.free_space_divisor.max(1);
     let doubled = share.saturating_sub(DOUBLED_FROM.0).min(DOUBLED.0);
-    let constant = (LEAST_BUDGET.0 + doubled) / 100 * (100 - share.min(FADED.0) / (FADED.0 / 100));
     let crowd = facts.threads.saturating_sub(SMALL_CROWD) * THREAD_BUDGET.0;
-    let wanted = share.saturating_add(constant + crowd).max(facts.initial.0.saturating_sub(facts.live.0));
+    let constant = (LEAST_BUDGET.0 + doubled + crowd) / 100 * (100 - share.min(FADED.0) / (FADED.0 / 100));
+    let wanted = share.saturating_add(constant).max(facts.initial.0.saturating_sub(facts.live.0));
     if facts.max.0 == 0 {
         return Bytes(wanted);
     }
@@ -235,12 +236,11 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_of_threads_is_stopped_less_often() {
+    fn a_crowd_of_threads_is_stopped_less_often_while_the_heap_is_small() {
         let with = |threads, live| budget(HeapFacts { threads, live, ..NOTHING }).0;
-        for live in [Bytes(0), Bytes::mib(300)] {
-            assert_eq!(with(64, live), with(1, live));
-            assert_eq!(with(1000, live), with(1, live) + 872 * THREAD_BUDGET.0);
-        }
+        assert_eq!(with(64, Bytes(0)), with(1, Bytes(0)));
+        assert!(with(1000, Bytes(0)) > with(1, Bytes(0)) + Bytes::mib(20).0);
+        assert_eq!(with(1000, Bytes::mib(300)), with(1, Bytes::mib(300)));
     }
 
     #[test]
