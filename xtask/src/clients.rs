@@ -375,8 +375,8 @@ impl Session {
     }
 }
 
-/// More than any client needs, and less than the largest takes where there is enough: ECL with 8 threads.
-const GROUP_BYTES: u64 = 128 << 20;
+/// More than any client needs, also where many CPUs have buffers, and less than the largest takes where there is more.
+const GROUP_BYTES: u64 = 192 << 20;
 
 /// A control group of our own, removed when dropped.
 struct Group(PathBuf);
