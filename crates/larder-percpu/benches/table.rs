@@ -134,11 +134,9 @@ fn by_pointer<F>(function: F) -> F {
 /// The word, as one of which the compiler knows nothing. It stays in a register, as a program's would; `black_box` stores it and
 /// reads it again, which is free beside what waits for memory or a call and not beside what keeps the processor busy.
 #[inline(always)]
-fn opaque<T: TryFrom<usize> + TryInto<usize>>(word: T) -> T {
-    let Ok(mut word) = word.try_into() else { unreachable!("a word") };
+fn opaque(mut word: usize) -> usize {
     // SAFETY: no instruction.
     unsafe { asm!("/* {} */", inout(reg) word, options(nomem, nostack, preserves_flags)) };
-    let Ok(word) = word.try_into() else { unreachable!("a word") };
     word
 }
 
@@ -218,12 +216,12 @@ const ROWS: &[(&str, Body)] = &[
         let line = Line(AtomicU64::new(0));
         let call = by_pointer(locked_add as extern "C" fn(&AtomicU64) -> u64);
         let counter = black_box(&line.0);
-        each(n, || _ = opaque(call(counter)));
+        each(n, || _ = opaque(call(counter) as usize));
     }),
     (XADD_INLINED, |n| {
         let line = Line(AtomicU64::new(0));
         let counter = black_box(&line.0);
-        each(n, || _ = opaque(counter.fetch_add(opaque(1), Ordering::Relaxed)));
+        each(n, || _ = opaque(counter.fetch_add(opaque(1) as u64, Ordering::Relaxed) as usize));
     }),
     (TLS_LIST, |n| {
         let nodes: Vec<[usize; 8]> = vec![[0; 8]; 4];
@@ -271,14 +269,14 @@ const ROWS: &[(&str, Body)] = &[
     }),
     (TLS_COUNT, |n| {
         let call = by_pointer(tls_add as extern "C" fn(u64));
-        each(n, || call(opaque(1)));
+        each(n, || call(opaque(1) as u64));
     }),
-    (COUNT_INLINED, |n| each(n, || COUNTER.add(opaque(1)))),
-    ("count, sequence, by CPU, inlined", |n| each(n, || BY_CPU.add(opaque(1)))),
+    (COUNT_INLINED, |n| each(n, || COUNTER.add(opaque(1) as u64))),
+    ("count, sequence, by CPU, inlined", |n| each(n, || BY_CPU.add(opaque(1) as u64))),
     (COUNT_CALLED, |n| {
         let call = by_pointer(word::add as unsafe extern "C" fn(*const Frame, usize, u64) -> u32);
         // SAFETY: `main` has set the domain up, and there are sequences.
-        each(n, || _ = unsafe { call(COUNTER.domain().core().frame(), 64, opaque(1)) });
+        each(n, || _ = unsafe { call(COUNTER.domain().core().frame(), 64, opaque(1) as u64) });
     }),
     (TRANSACTION, |n| {
         each(n, || {
@@ -545,12 +543,12 @@ const SPARE: usize = 20;
 
 /// What two threads do that run at the same time: first the counter that they share.
 const CONTENDED: [(&str, Body); 4] = [
-    ("one shared atomic", |n| each(n, || _ = opaque(SHARED.fetch_add(opaque(1), Ordering::Relaxed)))),
-    ("counter, by concurrency id", |n| each(n, || COUNTER.add(opaque(1)))),
-    ("counter, by CPU", |n| each(n, || BY_CPU.add(opaque(1)))),
+    ("one shared atomic", |n| each(n, || _ = opaque(SHARED.fetch_add(opaque(1) as u64, Ordering::Relaxed) as usize))),
+    ("counter, by concurrency id", |n| each(n, || COUNTER.add(opaque(1) as u64))),
+    ("counter, by CPU", |n| each(n, || BY_CPU.add(opaque(1) as u64))),
     ("thread-local counter, call", |n| {
         let call = by_pointer(tls_add as extern "C" fn(u64));
-        each(n, || call(opaque(1)));
+        each(n, || call(opaque(1) as u64));
     }),
 ];
 
