@@ -39,6 +39,10 @@ impl Shortage {
     }
 
     /// Runs one more cycle. False where none may be run, or none would help: memory is exhausted.
+    ///
+    /// Has a frame of its own: what an allocation's frame leaves behind is small then.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn collect(&mut self) -> bool {
         let handed_out = HEAP.handed_out();
         let taken = Bytes(handed_out.saturating_sub(self.handed_out) as usize);
