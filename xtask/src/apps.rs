@@ -77,8 +77,7 @@ fn compile_one(workspace: &Workspace, compiler: &str, source: &str, binary: &Pat
 
 /// Stages Larder and runs the programs.
 pub fn apps(workspace: &Workspace) -> Result<()> {
-    let staged = workspace.scratch("stage")?;
-    stage::stage(workspace, &staged)?;
+    let staged = stage::for_task(workspace, false)?;
     let mut tally = run_all(&staged)?;
     tally += vm::run_all(workspace, &staged)?;
     println!("{tally}");

@@ -57,8 +57,7 @@ pub fn soak(workspace: &Workspace, options: &Options) -> Result<()> {
         return Ok(());
     }
     let total = if options.short { SHORT } else { Duration::from_secs(60 * options.minutes) };
-    let staged = workspace.scratch("stage")?;
-    stage::stage(workspace, &staged)?;
+    let staged = stage::for_task(workspace, false)?;
 
     if options.faults {
         let tally = faults::run(&staged, Effort::long())?;

@@ -43,8 +43,7 @@ pub fn test(workspace: &Workspace) -> Result<()> {
         println!("== C programs");
         tally += programs::run_all(workspace, &staged)?;
         println!("== C programs, with debug assertions in the library");
-        let asserting = workspace.scratch("stage-assertions")?;
-        stage::stage_asserting(workspace, &asserting)?;
+        let asserting = stage::for_task(workspace, true)?;
         tally += programs::run_all_asserting(workspace, &asserting)?;
         println!("== programs of apps/gc");
         tally += apps::run_all(&staged)?;

@@ -392,14 +392,16 @@ pub fn ask() {
     if !is_on() || phase() != IDLE || !cycle::may_collect() || cycle::is_disabled() {
         return;
     }
-    if !EXISTS.load(Ordering::Relaxed) && !own_threads::are_allowed() {
-        // Until the program makes one, cycles stop it.
-        return;
-    }
-    if !EXISTS.load(Ordering::Relaxed) && !create() {
-        say!("cannot create the marker thread: cycles are not concurrent any more");
-        turn_off();
-        return;
+    if !EXISTS.load(Ordering::Relaxed) {
+        if !own_threads::are_allowed() {
+            // Until the program makes one, cycles stop it.
+            return;
+        }
+        if !create() {
+            say!("cannot create the marker thread: cycles are not concurrent any more");
+            turn_off();
+            return;
+        }
     }
     if change(IDLE, ASKED) {
         // From here on the budget is where the program overtakes the cycle, and what it was is where it begins to help.

@@ -88,20 +88,6 @@ fn a_function_s_slow_path_stops() {
     }
 }
 
-/// The calling thread stays on the `nth` of the CPUs that it may use, counted around.
-fn stay_on(nth: usize) {
-    // SAFETY: plain data of the right size; the calling thread is meant.
-    unsafe {
-        let (mut allowed, mut one): (libc::cpu_set_t, libc::cpu_set_t) = std::mem::zeroed();
-        assert_eq!(libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed), 0);
-        let nth = nth % libc::CPU_COUNT(&allowed) as usize;
-        let cpus = 0..libc::CPU_SETSIZE as usize;
-        let cpu = cpus.filter(|&cpu| libc::CPU_ISSET(cpu, &allowed)).nth(nth).expect("there are more than `nth`");
-        libc::CPU_SET(cpu, &mut one);
-        assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &one), 0);
-    }
-}
-
 /// Threads that are stopped in functions of the old set, by the only safepoint that they know, go on by the other way.
 #[test]
 fn threads_stopped_in_the_old_set_are_redirected() {
@@ -134,7 +120,8 @@ fn threads_stopped_in_the_old_set_are_redirected() {
             let (heap, old, over, have_some) = (&heap, &old, &over, &have_some);
             scope.spawn(move || {
                 // One that moved, while the other waited for a CPU, would leave more buffers behind than threads allocate: a flip back.
-                stay_on(nth);
+                let usable = mini::cpus();
+                move_to(usable[nth % usable.len()]);
                 let mut vm = heap.attach().unwrap();
                 vm.blocking(|| have_some.wait());
                 let kept = vm.local(0);

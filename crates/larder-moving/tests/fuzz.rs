@@ -316,7 +316,7 @@ impl<'s, 'h> Case<'s, 'h> {
         self.collect(Collection::Young);
         let who = 1 + self.random.next(self.members.len());
         for cpu in self.cpus.clone() {
-            self.by(who, move |_| members::move_to(cpu));
+            self.by(who, move |_| move_to(cpu));
             self.takes_little(who);
         }
         self.collect(Collection::Young);
@@ -333,7 +333,7 @@ impl<'s, 'h> Case<'s, 'h> {
         let i = self.random.next(self.members.len());
         if self.random.next(3) != 0 {
             let cpu = self.cpus[self.random.next(self.cpus.len())];
-            return self.by(i + 1, move |_| members::move_to(cpu));
+            return self.by(i + 1, move |_| move_to(cpu));
         }
         self.members.remove(i).0.end(&mut self.vm);
         self.model.roots.remove(ROOTS + i);
@@ -448,7 +448,7 @@ fn run_with(config: Config, seed: u64, members: usize, steps: usize) -> (Stats, 
             heap: &heap,
             scope,
             members: vec![],
-            cpus: members::cpus(),
+            cpus: cpus(),
             functions,
             model: Model { roots: vec![0; ROOTS], ..Model::default() },
             random: Random(seed * 0x9e37_79b9 + 1),

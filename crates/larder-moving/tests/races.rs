@@ -127,17 +127,10 @@ fn what_a_collection_provides_outlasts_one_that_waits_for_its_end() {
     const MOST: Duration = Duration::from_secs(60);
     /// The calling thread runs on the first CPU that it may use, and only while no other wants to run there if `idle`.
     fn take_place(idle: bool) {
-        // SAFETY: plain data of the right size; the calling thread is meant.
-        unsafe {
-            let (mut allowed, mut one): (libc::cpu_set_t, libc::cpu_set_t) = std::mem::zeroed();
-            libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed);
-            if let Some(cpu) = (0..1024).find(|&cpu| libc::CPU_ISSET(cpu, &allowed)) {
-                libc::CPU_SET(cpu, &mut one);
-                libc::sched_setaffinity(0, size_of_val(&one), &one);
-            }
-            if idle {
-                libc::sched_setscheduler(0, libc::SCHED_IDLE, &std::mem::zeroed());
-            }
+        move_to(cpus()[0]);
+        if idle {
+            // SAFETY: plain data of the right size; the calling thread is meant.
+            unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &std::mem::zeroed()) };
         }
     }
     let heap =

@@ -43,23 +43,3 @@ impl<'s, 'e> Member<'s, 'e> {
         from.blocking(|| done.recv()).expect("a member has panicked")
     }
 }
-
-/// The CPUs that the process may use.
-pub fn cpus() -> Vec<usize> {
-    // SAFETY: a set on the stack.
-    unsafe {
-        let mut set: libc::cpu_set_t = core::mem::zeroed();
-        assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &mut set), 0);
-        (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect()
-    }
-}
-
-/// Moves the calling thread to a CPU.
-pub fn move_to(cpu: usize) {
-    // SAFETY: as above.
-    unsafe {
-        let mut set: libc::cpu_set_t = core::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &set), 0);
-    }
-}

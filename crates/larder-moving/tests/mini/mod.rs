@@ -177,3 +177,23 @@ pub fn number(object: usize) -> u64 {
 pub fn set_number(object: usize, n: u64) {
     payload(object)[..8].copy_from_slice(&n.to_le_bytes());
 }
+
+/// The CPUs that the calling thread may use.
+pub fn cpus() -> Vec<usize> {
+    // SAFETY: a set on the stack.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &mut set), 0);
+        (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect()
+    }
+}
+
+/// Moves the calling thread to a CPU, where it stays.
+pub fn move_to(cpu: usize) {
+    // SAFETY: as above.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &set), 0);
+    }
+}
