@@ -343,8 +343,11 @@ int main(void) {
     CHECK(in_child(disabled, &text) == 0 && text[0] == 0);
     CHECK(in_child(leaks_and_increments, &text) == 0 && text[0] == 0);
 
-    CHECK(cycles_with("GC_FREE_SPACE_DIVISOR", "40") > cycles_with("GC_FREE_SPACE_DIVISOR", "1"));
-    CHECK(cycles_with("GC_USE_ENTIRE_HEAP", "1") <= cycles_with("GC_USE_ENTIRE_HEAP", 0));
+    /* How many cycles there are beside the program depends on how fast each is. */
+    if (!getenv("LARDER_CONCURRENT")) {
+        CHECK(cycles_with("GC_FREE_SPACE_DIVISOR", "40") > cycles_with("GC_FREE_SPACE_DIVISOR", "1"));
+        CHECK(cycles_with("GC_USE_ENTIRE_HEAP", "1") <= cycles_with("GC_USE_ENTIRE_HEAP", 0));
+    }
 
     static const char too_many[] = "Too big or invalid number of mark threads: ";
     CHECK(helpers_with("GC_MARKERS", "4", 0) == 3 && helpers_with("GC_MARKERS", "4x", 0) == 3);
