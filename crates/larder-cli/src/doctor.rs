@@ -346,7 +346,8 @@ fn huge_pages() -> Finding {
              fault may wait while it makes one"
         }
         "madvise" => {
-            "every page is 4 KiB: the heap does not ask for huge ones, since a page fault would wait while the kernel makes one"
+            "a heap of more than 64 MiB asks for huge pages while many are free, so that no page fault waits while the kernel makes one; \
+             smaller heaps, and collections beside the program, have pages of 4 KiB"
         }
         _ => "every page is 4 KiB",
     };

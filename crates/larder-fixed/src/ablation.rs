@@ -1,6 +1,6 @@
 //! Which optimizations of marking and of concurrent cycles are left out: for experiments (thesis 3.5.4).
 //!
-//! A set that is changed while the program runs counts from the next cycle on; `bmb` alone is decided when the heap is reserved. The
+//! A set that is changed while the program runs counts from the next cycle on; `bmb` and `huge-pages` are decided when the heap is reserved. The
 //! sets live where a cycle decides what it does: nothing in an inner loop asks for them.
 
 use core::sync::atomic::{AtomicU16, Ordering};
@@ -28,7 +28,7 @@ pub(crate) fn set_up() {
     match Ablation::parse(text) {
         Ok(ablation) => set(ablation),
         Err(name) => larder_sys::die!(
-            "LARDER_ABLATE names '{name}': set it to some of balance, slo, nsb, bmb, lazy-sweep, prefetch, markers, deque, clean, clusters, with commas between"
+            "LARDER_ABLATE names '{name}': set it to some of balance, slo, nsb, bmb, lazy-sweep, prefetch, markers, deque, clean, clusters, huge-pages, with commas between"
         ),
     }
 }

@@ -8,7 +8,7 @@ use larder_blocks::pool::{Pool, Run};
 use larder_lab::{Association, Labs};
 use larder_policy::pacing;
 use larder_sync::lock::Lock;
-use larder_sys::{cpus, memory, say, thread};
+use larder_sys::{cgroup, cpus, memory, say, thread};
 use larder_threads::{REGISTRY, interposed, stop};
 use larder_trace::Entry;
 use larder_trace::crew::CREW;
@@ -136,6 +136,12 @@ pub fn init(options: &Options) {
             e.wanted,
             e.errno
         ),
+    }
+    if !ablation::get().leaves_out(Optimization::HugePages) {
+        // A group that has hardly room would reclaim for each: half of what there is.
+        let memory =
+            cgroup::memory_limit().map_or(memory::physical_memory(), |limit| limit.min(memory::physical_memory()));
+        HEAP.space.ask_for_huge_pages(Bytes(memory.0 / 2));
     }
     CREW.prepare_first();
     HEAP.round.store(15 + usize::from(options.all_interior_pointers), Ordering::Relaxed);

@@ -14,6 +14,7 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
+use larder_sys::huge;
 use larder_sys::memory::{self, ReserveError};
 use larder_units::Bytes;
 
@@ -34,6 +35,9 @@ pub(crate) const LARGEST_SMALL: usize = 8 << 10;
 pub(crate) const LARGE_PAGE: usize = 4096;
 
 /// A card without a store since it was last scanned. Zero, so that a fresh table costs no memory.
+/// A generation of this size or more asks for huge pages: a smaller one is walked through without them.
+const HUGE_FROM: Bytes = Bytes::mib(16);
+
 const CLEAN: u8 = 0;
 const DIRTY: u8 = 1;
 
@@ -119,6 +123,13 @@ impl Space {
         let regions = Table::zeroed(size / REGION)?;
         let cards = Table::zeroed(size / CARD)?;
         let young_at = base + old + large;
+        // Large objects may never be written to their end.
+        for (at, bytes) in [(base, old), (young_at, young)] {
+            if bytes >= HUGE_FROM.0 {
+                // SAFETY: inside the mapping just made.
+                unsafe { huge::ask(core::ptr::with_exposed_provenance_mut(at), Bytes(bytes)) };
+            }
+        }
         Ok(Self {
             mapping,
             mapped,

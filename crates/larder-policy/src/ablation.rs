@@ -28,6 +28,8 @@ pub enum Optimization {
     Clean = 8,
     /// Addresses in an array that refer to objects of one block are taken eight at a time. Without: one by one.
     Clusters = 9,
+    /// Memory that a large heap is given is backed with huge pages where many are free. Without: as the kernel does unasked.
+    HugePages = 10,
 }
 
 /// A set of optimizations that are left out.
@@ -38,7 +40,7 @@ impl Ablation {
     /// Nothing is left out.
     pub const NONE: Self = Self(0);
     /// Every optimization with its name.
-    pub const NAMES: [(Optimization, &str); 10] = [
+    pub const NAMES: [(Optimization, &str); 11] = [
         (Optimization::Balance, "balance"),
         (Optimization::Slo, "slo"),
         (Optimization::Nsb, "nsb"),
@@ -49,6 +51,7 @@ impl Ablation {
         (Optimization::Deque, "deque"),
         (Optimization::Clean, "clean"),
         (Optimization::Clusters, "clusters"),
+        (Optimization::HugePages, "huge-pages"),
     ];
 
     /// Leaves one more out.

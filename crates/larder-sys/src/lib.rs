@@ -15,6 +15,7 @@ pub mod env;
 pub mod freestanding;
 pub mod group;
 pub mod hint;
+pub mod huge;
 pub mod list_lock;
 pub mod loader;
 pub mod membarrier;

@@ -3,7 +3,7 @@
 use larder_blocks::block::State as BlockState;
 use larder_blocks::space::BLOCK_SHIFT;
 use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
-use larder_units::PAGE;
+use larder_units::{Bytes, PAGE};
 
 use super::{State, Way, own_state, wanted};
 use crate::heap::HEAP;
@@ -82,6 +82,8 @@ pub(super) fn watch_all() -> Result<(), WatchError> {
     };
     if state.watch.as_ref().is_none_or(|watch| watch.kind() != kind) {
         state.watch = None;
+        // A write to a huge page would count as one to each of its 512 pages.
+        HEAP.space.ask_for_huge_pages(Bytes(0));
         set_neighbours(neighbours);
         state.watch = Some(Watch::attach(kind, low, low + HEAP.space.reserved().to_bytes().0)?);
     }
