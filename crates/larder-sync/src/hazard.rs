@@ -220,14 +220,11 @@ impl Bag<'_> {
             false
         });
         protected.sort_unstable();
-        self.retired.retain(|retired| {
-            let keep = protected.binary_search(&retired.object).is_ok();
-            if !keep {
-                // SAFETY: nobody finds it, by the promise of `retire`, and no hazard names it.
-                unsafe { (retired.free)(retired.object) };
-            }
-            keep
-        });
+        // Taken out before it is freed: where that panics, it is not freed again.
+        for retired in self.retired.extract_if(.., |retired| protected.binary_search(&retired.object).is_err()) {
+            // SAFETY: nobody finds it, by the promise of `retire`, and no hazard names it.
+            unsafe { (retired.free)(retired.object) };
+        }
     }
 
     /// How many objects wait to be freed.

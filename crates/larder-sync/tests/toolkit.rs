@@ -211,6 +211,29 @@ fn hazards_keep_what_is_read() {
     drop(unsafe { Box::from_raw(current.into_inner()) });
 }
 
+/// A destructor that panics has run, and does not run again when the bag goes; those behind it are not forgotten.
+#[test]
+fn what_panics_while_it_is_freed_is_freed_once() {
+    static FREED: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+    unsafe fn free(object: *mut ()) {
+        // SAFETY: retired once, made by `Box`.
+        let number = *unsafe { Box::from_raw(object.cast::<usize>()) };
+        // ORDER test.count: Relaxed; one thread.
+        FREED[number].fetch_add(1, Ordering::Relaxed);
+        assert_ne!(number, 1, "as it should");
+    }
+    let domain = Domain::new();
+    let mut bag = domain.bag();
+    for number in 0..FREED.len() {
+        // SAFETY: nobody else has it, and it is retired once.
+        unsafe { bag.retire(Box::into_raw(Box::new(number)), free) };
+    }
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| bag.reclaim())).expect_err("the second one panics");
+    drop(bag);
+    drop(domain);
+    assert_eq!(FREED.each_ref().map(|count| count.load(Ordering::Relaxed)), [1; 3]);
+}
+
 #[test]
 fn the_clock_never_goes_back() {
     for granularity in [0, 1_000, 1_000_000] {
