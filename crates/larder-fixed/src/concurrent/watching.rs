@@ -82,7 +82,7 @@ pub(super) fn watch_all() -> Result<(), WatchError> {
     };
     if state.watch.as_ref().is_none_or(|watch| watch.kind() != kind) {
         state.watch = None;
-        // A write to a huge page would count as one to each of its 512 pages.
+        // The first write to a watched huge page splits it, and final stops were longer with them (docs/performance.md).
         HEAP.space.ask_for_huge_pages(Bytes(0));
         set_neighbours(neighbours);
         state.watch = Some(Watch::attach(kind, low, low + HEAP.space.reserved().to_bytes().0)?);
