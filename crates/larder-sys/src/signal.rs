@@ -204,7 +204,12 @@ pub fn find_c_library() {
     loader::for_each_object(|object| {
         let is_program = core::mem::replace(&mut is_first, false);
         if !is_program && object.contains(inside) {
-            object.code_range(inside).into_iter().flatten().zip(&C_LIBRARY).for_each(|(end, word)| word.store(end, Ordering::Relaxed));
+            object
+                .code_range(inside)
+                .into_iter()
+                .flatten()
+                .zip(&C_LIBRARY)
+                .for_each(|(end, word)| word.store(end, Ordering::Relaxed));
             return false;
         }
         true
@@ -225,7 +230,8 @@ pub unsafe fn in_system_call(context: *const libc::c_void) -> Option<InSystemCal
         return None;
     }
     // SAFETY: both lie in code of the C library, which is never unmapped.
-    let [behind, before] = [at - SYSCALL.len(), at].map(|at| unsafe { ptr::with_exposed_provenance::<[u8; 2]>(at).read() });
+    let [behind, before] =
+        [at - SYSCALL.len(), at].map(|at| unsafe { ptr::with_exposed_provenance::<[u8; 2]>(at).read() });
     (behind == SYSCALL || before == SYSCALL).then(|| InSystemCall {
         stack_pointer: registers[libc::REG_RSP as usize] as usize,
         registers: [registers.as_ptr().addr(), registers.as_ptr_range().end.addr()],
