@@ -19,6 +19,8 @@ const METADATA: usize = size_of::<Block>() + (1 << 6) + (1 << 8) + (1 << 9) + (1
 const COMMIT_STEP: Bytes = Bytes::mib(16);
 /// From here on steps ask for huge pages. A heap that is smaller is no faster with them, and each costs memory that may not be used.
 const HUGE_FROM: Bytes = Bytes::mib(64);
+/// And from here on behind the tables, of which a huge page serves up to 512 MiB: in a smaller heap most of it would not be used.
+const HUGE_TABLES_FROM: Bytes = Bytes::mib(256);
 /// Who takes so much at once may write little of it: that step does not ask.
 const SPARSE: Bytes = huge::HUGE_PAGE;
 /// The largest mark tables that are backed with huge pages: a heap of many sizes writes all of their pages anyway, and would not of larger ones.
@@ -320,7 +322,7 @@ impl Space {
         // SAFETY: the range lies in our reservation.
         let asked =
             unsafe { huge::ask(core::ptr::with_exposed_provenance_mut(self.base() + have), Bytes(goal - have)) };
-        if !asked || self.huge_tables.swap(true, Ordering::Relaxed) {
+        if !asked || have < HUGE_TABLES_FROM.0 || self.huge_tables.swap(true, Ordering::Relaxed) {
             return;
         }
         let (blocks, used) = (self.reserved.load(Ordering::Relaxed), have >> BLOCK_SHIFT);
@@ -483,7 +485,7 @@ mod tests {
     /// False where the first step that should have asked did not.
     fn asks_where_it_should() -> bool {
         let space: &'static Space = Box::leak(Box::new(Space::new()));
-        space.reserve(Bytes::mib(256), false).unwrap();
+        space.reserve(Bytes::mib(512), false).unwrap();
         let asks = |at: usize| flags_at(at).iter().any(|flag| flag == "hg");
         let take_up_to = |bytes: Bytes| {
             while space.frontier().to_bytes() < bytes {
@@ -499,12 +501,21 @@ mod tests {
             return false;
         }
         assert!(asks(asked + STEP.0 - 1) && !asks(asked - 1));
-        let marks = space.marks_of(space.frontier().0 - 1, 9) + huge::HUGE_PAGE.0;
-        assert!(asks(marks) && !asks(space.marks_of(0, 9)), "of the tables, what nobody has written");
+        let marks_behind = |index: usize| space.marks_of(index, 9) + huge::HUGE_PAGE.0;
+        assert!(!asks(marks_behind(space.frontier().0)), "a huge page of marks is more than this heap has");
         space.take_fresh(Blocks((2 * STEP.0) >> BLOCK_SHIFT)).unwrap();
         assert!(!asks(asked + STEP.0), "a long run need not be written");
         take_up_to(Bytes::mib(208));
         assert!(!asks(space.base() + Bytes::mib(200).0), "no farther than it was allowed");
+        space.ask_for_huge_pages(Bytes::mib(512));
+        take_up_to(HUGE_TABLES_FROM);
+        let frontier = space.frontier().0;
+        take_up_to(Bytes(HUGE_TABLES_FROM.0 + 4 * STEP.0));
+        if !asks(space.address_of(frontier) + 2 * STEP.0) {
+            return false;
+        }
+        assert!(asks(marks_behind(frontier + (4 * STEP.0 >> BLOCK_SHIFT))), "a large heap's tables have them");
+        assert!(!asks(space.marks_of(0, 9)), "but for what may have been written");
         true
     }
 }
