@@ -11,6 +11,7 @@
 
 pub mod block;
 pub mod class;
+mod growth;
 pub mod owners;
 pub mod pool;
 pub mod space;

@@ -2,12 +2,13 @@
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
-use larder_sys::memory::{self, ReserveError};
+use larder_sys::memory::{self, Access, ReserveError};
 use larder_sys::{huge, numa, thread};
 use larder_units::{BLOCK, Blocks, Bytes, Nanos, PAGE};
 
 use crate::block::{Block, State};
 use crate::class;
+use crate::growth::Growth;
 
 /// log2 of [`BLOCK`].
 pub const BLOCK_SHIFT: u32 = BLOCK.0.trailing_zeros();
@@ -27,8 +28,17 @@ const SPARSE: Bytes = huge::HUGE_PAGE;
 const DENSE: usize = 1 << 9;
 /// How long who waits for commits sleeps between two looks.
 const LOOK_AGAIN: Nanos = Nanos(50_000);
+/// Blocks whose records and marks are made accessible together.
+const TOGETHER: usize = 256;
 /// The smallest range that is worth starting with.
 const SMALLEST: Bytes = Bytes::mib(16);
+/// Where the address space is limited: how much of the range is mapped at a time.
+const GROWTH_STEP: Bytes = Bytes(TOGETHER * BLOCK.0);
+/// There, the part of the limit that is mapped at the start, and the most: for what a program does that uses up all the rest.
+const FIRST_SHARE: usize = 32;
+const MOST_AT_FIRST: Bytes = Bytes::mib(64);
+/// There, how far below a mapping that the kernel places the range begins: the others lie beside one another, and never come so far.
+const DISTANCES: [usize; 3] = [16 << 40, 8 << 40, 1 << 40];
 
 /// One reserved address range with its block table and mark tables.
 ///
@@ -58,6 +68,10 @@ pub struct Space {
     ///
     /// Sync: who sets it asks; `Relaxed`.
     huge_tables: AtomicBool,
+    /// Whether the tables' pages are taken from all nodes in turn. Sync: as the addresses.
+    spread: AtomicBool,
+    /// How far the range is mapped, where that is not all at once.
+    growth: Growth,
 }
 
 /// An object's place: its block's record, the first byte, and its cell number.
@@ -85,6 +99,8 @@ impl Space {
             in_steps: AtomicBool::new(false),
             huge_until: AtomicUsize::new(0),
             huge_tables: AtomicBool::new(false),
+            spread: AtomicBool::new(false),
+            growth: Growth::new(),
         }
     }
 
@@ -95,23 +111,26 @@ impl Space {
     }
 
     /// Reserves up to `wanted` bytes for objects and what their tables need; halves its wish until the kernel agrees
-    /// (`ulimit -v`, containers). Returns what it got.
+    /// (containers). Where the address space is limited (`ulimit -v`), a range as long as the limit is mapped as it is needed:
+    /// see the module `growth`. Returns what it got.
     ///
     /// `spread` has the tables' pages taken from all memory nodes in turn (the thesis's balanced mark bitmaps, 3.4.3): all markers
     /// write marks of all objects, wherever these lie. The objects' own pages lie where they are touched first: a block is
     /// touched by the thread that took it.
     pub fn reserve(&self, wanted: Bytes, spread: bool) -> Result<Bytes, ReserveError> {
-        // Where the address space is limited, the program needs most of it for itself: libraries, stacks, malloc.
+        self.spread.store(spread, Ordering::Relaxed);
         let limit = memory::address_space_limit();
+        if let Some(limit) = limit {
+            let size = Bytes((wanted.0.min(limit.0) & !(GROWTH_STEP.0 - 1)).max(SMALLEST.0));
+            if self.reserve_as_needed(size, first_share(limit)) {
+                return Ok(size);
+            }
+        }
+        // Should that fail: the program needs most of it for itself, for libraries, stacks and malloc.
         let mut size = limit.map_or(wanted, |limit| Bytes(wanted.0.min(limit.0 / 4)));
         loop {
-            size = Bytes((size.0 & !(BLOCK.0 * 256 - 1)).max(SMALLEST.0));
-            // What libraries take already is not known here: as much again must be left for stacks, malloc and marking.
-            if limit.is_some() && size > SMALLEST && !memory::has_room(Bytes(2 * size.0)) {
-                size = Bytes(size.0 / 2);
-                continue;
-            }
-            match self.try_reserve(size, spread) {
+            size = Bytes((size.0 & !(GROWTH_STEP.0 - 1)).max(SMALLEST.0));
+            match self.try_reserve(size) {
                 Ok(()) => return Ok(size),
                 Err(e) if size == SMALLEST => return Err(e),
                 Err(_) => size = Bytes(size.0 / 2),
@@ -119,7 +138,7 @@ impl Space {
         }
     }
 
-    fn try_reserve(&self, size: Bytes, spread: bool) -> Result<(), ReserveError> {
+    fn try_reserve(&self, size: Bytes) -> Result<(), ReserveError> {
         let blocks = size.0 / BLOCK.0;
         let heap = memory::reserve(size, Bytes::mib(2))?;
         let lazily = || {
@@ -127,7 +146,7 @@ impl Space {
         };
         let in_steps = || {
             self.in_steps.store(true, Ordering::Relaxed);
-            memory::reserve(Bytes(blocks * METADATA), larder_units::PAGE)
+            memory::reserve(Bytes(blocks * METADATA), PAGE)
         };
         let tables = match lazily().map_or_else(in_steps, Ok) {
             Ok(t) => t,
@@ -137,21 +156,146 @@ impl Space {
                 return Err(e);
             }
         };
-        if spread {
-            // A kernel without nodes, and a sandbox that forbids it, leave the pages where they are touched first.
-            // SAFETY: the mapping was just made.
-            unsafe { numa::interleave(tables.as_ptr(), Bytes(blocks * METADATA)) };
-        }
-        let mut at = tables.as_ptr().expose_provenance();
+        // SAFETY: the mapping was just made.
+        unsafe { self.spread_tables(tables.as_ptr().expose_provenance(), Bytes(blocks * METADATA)) };
+        self.lay_out(heap.as_ptr().expose_provenance(), tables.as_ptr().addr(), blocks);
+        Ok(())
+    }
+
+    /// Notes where everything lies.
+    fn lay_out(&self, base: usize, tables: usize, blocks: usize) {
+        let mut at = tables;
         self.table.store(at, Ordering::Relaxed);
         at += blocks * size_of::<Block>();
         for (table, shift) in self.marks.iter().zip(MARK_SHIFTS) {
             table.store(at, Ordering::Relaxed);
             at += blocks << shift;
         }
-        self.base.store(heap.as_ptr().expose_provenance(), Ordering::Relaxed);
+        self.base.store(base, Ordering::Relaxed);
         self.reserved.store(blocks, Ordering::Relaxed);
-        Ok(())
+    }
+
+    /// Has the pages of a part of the tables taken from all nodes in turn, where that is wanted. A kernel without nodes, and a sandbox that
+    /// forbids it, leave them where they are touched first.
+    ///
+    /// # Safety
+    /// The page-aligned range is a mapping of the caller's.
+    unsafe fn spread_tables(&self, at: usize, size: Bytes) {
+        if self.spread.load(Ordering::Relaxed) {
+            // SAFETY: the caller's promise.
+            unsafe { numa::interleave(core::ptr::with_exposed_provenance_mut(at), size) };
+        }
+    }
+
+    /// The tables, with what each has for a block.
+    fn tables(&self) -> impl Iterator<Item = (usize, usize)> {
+        let address = |table: &AtomicUsize| table.load(Ordering::Relaxed);
+        let marks = self.marks.iter().zip(MARK_SHIFTS).map(move |(table, shift)| (address(table), 1usize << shift));
+        core::iter::once((address(&self.table), size_of::<Block>())).chain(marks)
+    }
+
+    /// Chooses a range of `size` bytes, a multiple of [`GROWTH_STEP`], and maps its beginning: `first` bytes or, where there are not so
+    /// many, the least.
+    fn reserve_as_needed(&self, size: Bytes, first: Bytes) -> bool {
+        let Ok(near) = memory::reserve(PAGE, PAGE) else { return false };
+        // SAFETY: the mapping was just made and nobody knows of it.
+        unsafe { memory::unmap(near.as_ptr(), PAGE) };
+        self.growth.begin(true);
+        for distance in DISTANCES {
+            let Some(base) = near.as_ptr().addr().checked_sub(distance) else { continue };
+            let base = base & !(Bytes::mib(2).0 - 1);
+            // A step between the objects and their tables, which nobody maps.
+            self.lay_out(base, base + size.0 + GROWTH_STEP.0, size.0 / BLOCK.0);
+            if self.map_to(first.0.max(1)) || self.map_to(1) {
+                return true;
+            }
+        }
+        self.growth.begin(false);
+        self.lay_out(0, 0, 0);
+        false
+    }
+
+    /// Where the address space has become limited since the range was reserved, all of which counts: gives back what was never made
+    /// accessible, but for a share as at the start, and maps it from here on as it is needed. False where there is nothing to give back, or not now.
+    pub fn give_back_unused(&self) -> bool {
+        if self.growth.is_on() || self.base() == 0 {
+            return false;
+        }
+        let Some(limit) = memory::address_space_limit() else { return false };
+        self.growth.begin_late(|| self.unmap_unused(first_share(limit)))
+    }
+
+    /// Unmaps what lies further from what was made accessible than `share`. Returns the blocks that stay; `None` where somebody is making
+    /// memory accessible.
+    fn unmap_unused(&self, share: Bytes) -> Option<Blocks> {
+        // ORDER space.commits: Acquire, with the store in `commit_to`: what was made accessible before is seen.
+        if self.commits.load(Ordering::Acquire) != 0 {
+            return None;
+        }
+        let all = self.reserved.load(Ordering::Relaxed);
+        let used = self.committed.load(Ordering::Relaxed) + share.0;
+        let keep = (used.next_multiple_of(GROWTH_STEP.0) >> BLOCK_SHIFT).min(all);
+        let ahead = (keep + TOGETHER).min(all);
+        let unmap = |(at, each): (usize, usize), from: usize| {
+            if from < all {
+                // SAFETY: nobody uses that part: whoever wants to waits for the lock that the caller has.
+                unsafe {
+                    let at = core::ptr::with_exposed_provenance_mut(at + from * each);
+                    memory::unmap(at, Bytes((all - from) * each));
+                }
+            }
+        };
+        unmap((self.base(), BLOCK.0), keep);
+        self.tables().for_each(|table| unmap(table, ahead));
+        Some(Blocks(keep))
+    }
+
+    /// All of a range that is mapped now stays mapped.
+    pub fn keep_mapped(&self) {
+        self.growth.stay();
+    }
+
+    /// Whether the range is mapped as it is needed.
+    pub fn is_mapped_as_needed(&self) -> bool {
+        self.growth.is_on()
+    }
+
+    /// Bytes of the range that are mapped, accessible or not.
+    pub fn mapped(&self) -> Bytes {
+        if self.growth.is_on() { self.growth.mapped().to_bytes() } else { self.reserved().to_bytes() }
+    }
+
+    /// Sees to it that the range is mapped up to `end` bytes.
+    fn map_to(&self, end: usize) -> bool {
+        let (end, all) = (end.next_multiple_of(GROWTH_STEP.0) >> BLOCK_SHIFT, self.reserved.load(Ordering::Relaxed));
+        self.growth.grow(Blocks(end.min(all)), |have, goal| self.map_blocks(have, goal))
+    }
+
+    /// Maps the blocks from `have` to `goal`, with their records and marks, and those of a few more: all of it, or nothing.
+    fn map_blocks(&self, have: Blocks, goal: Blocks) -> bool {
+        let all = self.reserved.load(Ordering::Relaxed);
+        let ahead = |blocks: usize| if blocks == 0 { 0 } else { (blocks + TOGETHER).min(all) };
+        let part = |(at, each): (usize, usize), from: usize, to: usize| (at + from * each, Bytes((to - from) * each));
+        let tables = || self.tables().map(|table| part(table, ahead(have.0), ahead(goal.0)));
+        let objects = part((self.base(), BLOCK.0), have.0, goal.0);
+        if memory::map_at(objects.0, objects.1, Access::Reserved).is_err() {
+            return false;
+        }
+        let unmap = |(at, size): (usize, Bytes)| {
+            // SAFETY: what was just mapped, of which nobody knows.
+            unsafe { memory::unmap(core::ptr::with_exposed_provenance_mut(at), size) };
+        };
+        for (n, (at, size)) in tables().enumerate() {
+            // At the end of the range there are no more.
+            if size.0 > 0 && memory::map_at(at, size, Access::Lazy).is_err() {
+                unmap(objects);
+                tables().take(n).for_each(unmap);
+                return false;
+            }
+            // SAFETY: it was just mapped.
+            unsafe { self.spread_tables(at, size) };
+        }
+        true
     }
 
     /// Whether memory is asked for in steps, because the kernel counts it before it is touched.
@@ -163,12 +307,12 @@ impl Space {
     /// that they were never used.
     fn commit_tables(&self, have: usize, goal: usize) -> bool {
         let blocks = self.reserved.load(Ordering::Relaxed);
-        let (from, to) =
-            ((have >> BLOCK_SHIFT) & !255, ((goal >> BLOCK_SHIFT) + 256).next_multiple_of(256).min(blocks));
-        let record = size_of::<Block>();
-        let tables = self.marks.iter().zip(MARK_SHIFTS).map(|(table, shift)| (table, 1usize << shift));
-        core::iter::once((&self.table, record)).chain(tables).all(|(table, each)| {
-            let at = table.load(Ordering::Relaxed) + from * each;
+        let (from, to) = (
+            (have >> BLOCK_SHIFT) & !(TOGETHER - 1),
+            ((goal >> BLOCK_SHIFT) + TOGETHER).next_multiple_of(TOGETHER).min(blocks),
+        );
+        self.tables().all(|(table, each)| {
+            let at = table + from * each;
             // SAFETY: the range lies in the reservation of the tables; committing keeps content.
             unsafe { memory::commit(core::ptr::with_exposed_provenance_mut(at), Bytes((to - from) * each)) }.is_ok()
         })
@@ -261,8 +405,27 @@ impl Space {
     }
 
     /// In a child of fork, which has not the threads that were making memory accessible.
-    pub fn reset_after_fork(&self) {
+    ///
+    /// # Safety
+    /// The calling thread called [`Space::before_fork`] and is the only one of the child.
+    pub unsafe fn reset_after_fork(&self) {
         self.commits.store(0, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { self.growth.reset_after_fork() };
+    }
+
+    /// Before fork: no other thread is about to map something.
+    pub fn before_fork(&self) {
+        self.growth.before_fork();
+    }
+
+    /// After fork, in the parent.
+    ///
+    /// # Safety
+    /// The calling thread called [`Space::before_fork`].
+    pub unsafe fn after_fork_in_parent(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.growth.after_fork_in_parent() };
     }
 
     /// Makes the range accessible up to `end` bytes, for one who takes `run`.
@@ -270,8 +433,9 @@ impl Space {
         if self.committed.load(Ordering::Relaxed) >= end {
             return true;
         }
+        self.give_back_unused();
         self.commits.fetch_add(1, Ordering::Relaxed);
-        // ORDER space.commits: full, with the fence in `settled_span`.
+        // ORDER space.commits: full, with the fence in `settled_span`. ORDER growth.on: full, with the one in `begin_late`.
         fence(Ordering::SeqCst);
         let done = self.commit_counted(end, run);
         // Checked, for a fork in a handler that interrupted this: the child has forgotten the number.
@@ -282,12 +446,17 @@ impl Space {
 
     fn commit_counted(&self, end: usize, run: Bytes) -> bool {
         let mut have = self.committed.load(Ordering::Relaxed);
+        let as_needed = self.growth.is_on();
         while have < end {
             let all = self.reserved.load(Ordering::Relaxed) << BLOCK_SHIFT;
-            let step = COMMIT_STEP.0.max(have / 8).next_multiple_of(COMMIT_STEP.0);
+            let least = if as_needed { GROWTH_STEP } else { COMMIT_STEP };
+            let step = least.0.max(have / 8).next_multiple_of(least.0);
             let goal = end.max(have + step).min(all);
             let mut granted = None;
             for goal in [goal, end] {
+                if as_needed && !self.map_to(goal) {
+                    continue;
+                }
                 if self.is_committed_in_steps() && !self.commit_tables(have, goal.next_multiple_of(BLOCK.0)) {
                     continue;
                 }
@@ -307,7 +476,7 @@ impl Space {
                 }
             }
             let Some(goal) = granted else { return false };
-            if have >= HUGE_FROM.0 && goal <= self.huge_until.load(Ordering::Relaxed) && run < SPARSE {
+            if !as_needed && have >= HUGE_FROM.0 && goal <= self.huge_until.load(Ordering::Relaxed) && run < SPARSE {
                 self.ask_for_huge_pages_behind(have, goal);
             }
             self.committed.fetch_max(goal, Ordering::Relaxed);
@@ -371,6 +540,11 @@ impl Space {
     }
 }
 
+/// What is mapped under such a limit beyond what is used already.
+fn first_share(limit: Bytes) -> Bytes {
+    Bytes(limit.0 / FIRST_SHARE).min(MOST_AT_FIRST)
+}
+
 impl Default for Space {
     fn default() -> Self {
         Self::new()
@@ -382,19 +556,36 @@ mod tests {
     use super::*;
     use core::cell::Cell;
     use larder_sys::watch::{Kind, Watch};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    /// Where a thread stands still before it makes memory accessible.
+    struct Stand {
+        /// It stands there.
+        taken: AtomicBool,
+        /// It may go on.
+        go: AtomicBool,
+    }
+
+    impl Stand {
+        const fn new() -> Self {
+            Self { taken: AtomicBool::new(false), go: AtomicBool::new(false) }
+        }
+
+        fn wait_until_taken(&self) {
+            while !self.taken.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+        }
+    }
 
     std::thread_local! {
-        /// This thread stands still before it makes memory accessible.
-        static STANDS: Cell<bool> = const { Cell::new(false) };
+        static STANDS: Cell<Option<&'static Stand>> = const { Cell::new(None) };
     }
-    /// A thread stands there, and may go on.
-    static STANDING: AtomicBool = AtomicBool::new(false);
-    static GO: AtomicBool = AtomicBool::new(false);
 
     pub(super) fn about_to_commit() {
-        if STANDS.get() {
-            STANDING.store(true, Ordering::SeqCst);
-            while !GO.load(Ordering::SeqCst) {
+        if let Some(stand) = STANDS.get() {
+            stand.taken.store(true, Ordering::SeqCst);
+            while !stand.go.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
         }
@@ -410,26 +601,181 @@ mod tests {
         line.unwrap().split(' ').nth(1).unwrap().contains('w')
     }
 
+    /// A space as under a limited address space. One at a time, and unmapped at the end: two ranges in a process may be chosen so that they overlap.
+    struct AsNeeded {
+        space: Space,
+        _alone: MutexGuard<'static, ()>,
+    }
+
+    impl AsNeeded {
+        /// Of so many steps, of which one is mapped.
+        fn new(steps: usize) -> Self {
+            static ONE: Mutex<()> = Mutex::new(());
+            let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+            let space = Space::new();
+            assert!(space.reserve_as_needed(Bytes(steps * GROWTH_STEP.0), Bytes(1)));
+            assert_eq!(space.mapped(), GROWTH_STEP);
+            Self { space, _alone: alone }
+        }
+    }
+
+    impl std::ops::Deref for AsNeeded {
+        type Target = Space;
+        fn deref(&self) -> &Space {
+            &self.space
+        }
+    }
+
+    impl Drop for AsNeeded {
+        fn drop(&mut self) {
+            let blocks = self.reserved();
+            let all = blocks.to_bytes().0 + GROWTH_STEP.0 + blocks.0 * METADATA;
+            // SAFETY: the range is this test's own.
+            unsafe { memory::unmap(core::ptr::with_exposed_provenance_mut(self.base()), Bytes(all)) };
+        }
+    }
+
+    /// Takes blocks one by one until there are no more, and writes to each.
+    fn take_all(space: &Space) -> usize {
+        let mut taken = 0;
+        while let Some(block) = space.take_fresh(Blocks(1)) {
+            // SAFETY: the block was just taken, and is below `reserved`.
+            unsafe {
+                core::ptr::with_exposed_provenance_mut::<usize>(space.address_of(block)).write(block);
+                assert_eq!(space.block(block).state(), State::Untouched);
+                for shift in MARK_SHIFTS {
+                    let mark = core::ptr::with_exposed_provenance_mut::<u8>(space.marks_of(block, shift));
+                    assert_eq!(mark.replace(1), 0);
+                }
+            }
+            taken += 1;
+        }
+        taken
+    }
+
+    #[test]
+    fn a_range_that_is_mapped_as_it_is_needed_grows_in_place_to_its_end() {
+        let space = AsNeeded::new(9);
+        assert_eq!(space.reserved(), Blocks(9 * TOGETHER));
+        assert_eq!(space.take_fresh(Blocks(1)), Some(0));
+        assert!(space.mapped().0 < space.reserved().to_bytes().0 / 2);
+        assert_eq!(
+            std::thread::scope(|s| {
+                let threads: Vec<_> = (0..4).map(|_| s.spawn(|| take_all(&space))).collect();
+                threads.into_iter().map(|t| t.join().unwrap()).sum::<usize>()
+            }),
+            9 * TOGETHER - 1
+        );
+        assert_eq!(space.mapped(), space.reserved().to_bytes());
+    }
+
+    #[test]
+    fn what_lies_in_the_way_of_a_range_ends_it_and_is_left_alone() {
+        let space = AsNeeded::new(8);
+        let mark = space.marks_of(4 * TOGETHER, 8);
+        for (way, most) in [(mark, 3), (space.address_of(6 * TOGETHER), 6)] {
+            memory::map_at(way, PAGE, Access::Lazy).unwrap();
+            let at = core::ptr::with_exposed_provenance_mut::<u8>(way);
+            // SAFETY: the page is this test's own.
+            unsafe { at.write(7) };
+            take_all(&space);
+            assert_eq!((space.frontier(), space.mapped()), (Blocks(most * TOGETHER), Bytes(most * GROWTH_STEP.0)));
+            // SAFETY: as above.
+            unsafe {
+                assert_eq!(at.read(), 7);
+                memory::unmap(at, PAGE);
+            }
+        }
+        // What was mapped before the obstacle was found is not in the way now.
+        take_all(&space);
+        assert_eq!(space.frontier(), space.reserved());
+    }
+
+    #[test]
+    fn a_thread_that_forks_can_take_what_is_not_mapped_yet() {
+        let space = AsNeeded::new(4);
+        space.before_fork();
+        assert_eq!(space.take_fresh(Blocks(TOGETHER + 1)), Some(0));
+        // SAFETY: after `before_fork`; a process without another thread that uses this space is like a child.
+        unsafe {
+            space.after_fork_in_parent();
+            space.before_fork();
+            space.reset_after_fork();
+        }
+        std::thread::scope(|s| s.spawn(|| assert_eq!(take_all(&space), 3 * TOGETHER - 1)).join().unwrap());
+    }
+
+    /// Gives back what is not used, as where a limit is found.
+    fn give_back(space: &Space) -> bool {
+        space.growth.begin_late(|| space.unmap_unused(Bytes(0)))
+    }
+
+    #[test]
+    fn a_range_that_was_reserved_as_a_whole_goes_on_as_one_that_is_mapped_as_needed() {
+        // Other tests may map something in what is given back, at its end.
+        const TAKEN: usize = 4096;
+        let space = Space::new();
+        space.reserve(Bytes::mib(4096), false).unwrap();
+        let given_back = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while let Some(block) = space.take_fresh(Blocks(1)).filter(|&block| block < TAKEN) {
+                        // SAFETY: the block was just taken, and is below `reserved`.
+                        unsafe {
+                            core::ptr::with_exposed_provenance_mut::<usize>(space.address_of(block)).write(block);
+                            assert_eq!(space.block(block).state(), State::Untouched);
+                        }
+                    }
+                });
+            }
+            while !given_back.load(Ordering::Relaxed) {
+                given_back.store(give_back(&space), Ordering::Relaxed);
+            }
+        });
+        assert!(!give_back(&space), "there is nothing more to give back");
+        assert!(space.frontier().0 >= TAKEN && space.mapped().0 < space.reserved().to_bytes().0 / 8);
+    }
+
+    #[test]
+    fn nothing_is_given_back_that_a_thread_is_about_to_make_accessible_or_somebody_relies_on() {
+        static SPACE: Space = Space::new();
+        static STAND: Stand = Stand::new();
+        SPACE.reserve(Bytes::mib(256), false).unwrap();
+        std::thread::scope(|scope| {
+            let taker = scope.spawn(|| {
+                STANDS.set(Some(&STAND));
+                SPACE.take_fresh(Blocks(1)).unwrap()
+            });
+            STAND.wait_until_taken();
+            assert!(!give_back(&SPACE) && !SPACE.is_mapped_as_needed());
+            STAND.go.store(true, Ordering::SeqCst);
+            assert_eq!(taker.join().unwrap(), 0);
+        });
+        SPACE.keep_mapped();
+        assert!(!give_back(&SPACE));
+        assert_eq!(SPACE.mapped(), Bytes::mib(256));
+    }
+
     /// A thread that lost the race for a step, and came to make the memory accessible only when a watch had protected what others had
     /// taken from it, let writes go unnoticed.
     #[test]
     fn a_late_commit_does_not_undo_a_protection() {
         static SPACE: Space = Space::new();
+        static STAND: Stand = Stand::new();
         SPACE.reserve(Bytes::mib(256), false).unwrap();
         let begun = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let late = scope.spawn(|| {
-                STANDS.set(true);
+                STANDS.set(Some(&STAND));
                 SPACE.take_fresh(Blocks(1)).unwrap()
             });
-            while !STANDING.load(Ordering::SeqCst) {
-                std::thread::yield_now();
-            }
+            STAND.wait_until_taken();
             assert_eq!(SPACE.take_fresh(Blocks(8)), Some(0));
             let watch = scope.spawn(|| {
                 begun.store(true, Ordering::SeqCst);
                 let span = SPACE.settled_span();
-                assert!(GO.load(Ordering::SeqCst), "it did not wait for the thread that is about to commit");
+                assert!(STAND.go.load(Ordering::SeqCst), "it did not wait for the thread that is about to commit");
                 let (low, high) = (SPACE.base(), SPACE.base() + span);
                 let mut protection = Watch::attach(Kind::Mprotect, low, high).unwrap();
                 protection.begin(low, high).unwrap();
@@ -439,7 +785,7 @@ mod tests {
                 std::thread::yield_now();
             }
             (0..1000).for_each(|_| std::thread::yield_now());
-            GO.store(true, Ordering::SeqCst);
+            STAND.go.store(true, Ordering::SeqCst);
             let (block, (span, mut protection)) = (late.join().unwrap(), watch.join().unwrap());
             assert!(block >= 8 && span >= 8 * BLOCK.0);
             assert!(!is_writable(SPACE.base()), "what was protected is writable again");

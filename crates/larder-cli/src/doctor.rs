@@ -375,7 +375,7 @@ fn address_space() -> Finding {
     finding(
         "address_space",
         format!("limited to {} (ulimit -v)", Bytes(limit.rlim_cur as usize)),
-        "the heap reserves a smaller range, and cannot grow beyond it",
+        "the heap takes address space as it grows, while the program leaves some",
         json!(limit.rlim_cur),
     )
 }

@@ -35,7 +35,7 @@ use larder_units::{Blocks, Bytes, Nanos};
 
 use crate::ablation::Optimization;
 use crate::epochs::{Cycle, Epochs};
-use crate::heap::HEAP;
+use crate::heap::{self, HEAP};
 use crate::hooks::{self, Event};
 use crate::settings;
 use crate::timeline::Timeline;
@@ -304,6 +304,8 @@ fn run_once(sp: usize, request: &Request) -> Ran {
     // this thread to pass the gate, and collected, would wait for its own thread. The stop signal stays open: another
     // collector may hold the lock.
     let outside = gate::mask();
+    // Should the program have limited its address space since the heap was made: the cycle wants some of it, and so does the program.
+    heap::heed_limit();
     // Creating a thread takes the loader's locks in another order than a walk over its list, so helpers come first.
     let markers = prepared(|| CREW.prepare(if own_threads::are_allowed() { pacing::markers_now() } else { 1 }));
     if markers == 0 {
@@ -790,6 +792,7 @@ pub(crate) fn before_fork() {
     large::LOCK.lock_raw();
     HEAP.owners.lock_all();
     HEAP.pool.lock().lock_raw();
+    HEAP.space.before_fork();
 }
 
 /// After fork, in the parent.
@@ -800,6 +803,7 @@ pub(crate) unsafe fn after_fork_in_parent() {
     let mask = gate::mask();
     // SAFETY: all were taken by `before_fork`.
     unsafe {
+        HEAP.space.after_fork_in_parent();
         HEAP.pool.lock().unlock_raw();
         HEAP.owners.unlock_all();
         large::LOCK.unlock_raw();

@@ -21,6 +21,10 @@ use crate::{ablation, settings};
 /// Most address space that a heap reserves. It costs nothing; the limit keeps the block table's own reservation small.
 const MOST_RESERVED: Bytes = Bytes::mib(512 << 10);
 
+/// The part of the range's length that a mark stack may have.
+const STACK_SHARE: usize = 16;
+/// The part of a limit of the address space that it may have; a marker has as much for mark procedures.
+const STACK_SHARE_OF_LIMIT: usize = 128;
 /// Entries of a mark stack where the kernel counts memory before it is touched: a mebibyte.
 const FEW_ENTRIES: usize = 64 << 10;
 
@@ -126,11 +130,16 @@ pub fn init(options: &Options) {
     ablation::set_up();
     let spread = !ablation::get().leaves_out(Optimization::Bmb);
     match HEAP.space.reserve(wanted, spread) {
-        // A mark stack takes a sixteenth of the address space that the heap has; what it drops is found by a walk.
-        Ok(size) if HEAP.space.is_committed_in_steps() => {
-            CREW.bound_stacks(FEW_ENTRIES.min(size.0 / 16 / size_of::<Entry>()))
+        // What a mark stack drops is found by a walk.
+        Ok(size) => {
+            let is_counted = HEAP.space.is_committed_in_steps() || memory::is_counted_untouched();
+            let most = if is_counted { FEW_ENTRIES } else { usize::MAX };
+            CREW.bound_stacks(most.min(size.0 / STACK_SHARE / size_of::<Entry>()));
+            heed_limit();
+            if is_counted || HEAP.space.is_mapped_as_needed() {
+                CREW.prepare_first();
+            }
         }
-        Ok(size) => CREW.bound_stacks(size.0 / 16 / size_of::<Entry>()),
         Err(e) => larder_sys::die!(
             "cannot reserve {} of address space for the heap (errno {}); raise the limit (ulimit -v)",
             e.wanted,
@@ -143,7 +152,6 @@ pub fn init(options: &Options) {
             cgroup::memory_limit().map_or(memory::physical_memory(), |limit| limit.min(memory::physical_memory()));
         HEAP.space.ask_for_huge_pages(Bytes(memory.0 / 2));
     }
-    CREW.prepare_first();
     HEAP.round.store(15 + usize::from(options.all_interior_pointers), Ordering::Relaxed);
     settings::FREE_SPACE_DIVISOR.store(options.free_space_divisor.max(1), Ordering::Relaxed);
     settings::MAX_HEAP.store(options.max_heap.0, Ordering::Relaxed);
@@ -202,6 +210,17 @@ pub fn init(options: &Options) {
             HEAP.space.reserved().to_bytes(),
             HEAP.association.load(Ordering::Relaxed)
         );
+    }
+}
+
+/// Has the heap do with what a limit of the address space leaves it, which the program may have set for itself since the last call. Where there is
+/// none this costs a system call.
+pub(crate) fn heed_limit() {
+    HEAP.space.give_back_unused();
+    if HEAP.space.is_mapped_as_needed()
+        && let Some(limit) = memory::address_space_limit()
+    {
+        CREW.bound_stacks(limit.0 / STACK_SHARE_OF_LIMIT / size_of::<Entry>());
     }
 }
 

@@ -9,7 +9,7 @@ use larder_sys::rseq_area;
 use larder_sys::thread::{stack_pointer, thread_pointer};
 use larder_threads::{REGISTRY, Thread, blocking, defer, stop, suspend};
 
-use crate::heap::HEAP;
+use crate::heap::{self, HEAP};
 use crate::{gate, own_threads, refill, stats};
 
 /// The type of a thread's start routine.
@@ -134,6 +134,8 @@ pub unsafe fn create(
         unsafe { pthread_attr_getdetachstate(attributes, &mut state) };
     }
     let detached = state == libc::PTHREAD_CREATE_DETACHED;
+    // Should the program have limited its address space since the heap was made: its stack wants some of it.
+    heap::heed_limit();
     let Ok(record) = REGISTRY.prepare(start as usize, argument.addr(), detached) else { return libc::EAGAIN };
     key();
     // SAFETY: the caller's promise; the record lives until the thread has ended and was joined.

@@ -72,14 +72,34 @@ pub fn reserve(size: Bytes, align: Bytes) -> Result<NonNull<u8>, ReserveError> {
     Ok(NonNull::new(aligned).expect("an aligned address inside a mapping is not null"))
 }
 
-/// Whether so much address space could be had in one piece now.
-pub fn has_room(size: Bytes) -> bool {
-    let Ok(at) = map(size, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) else {
-        return false;
+/// What may be done with memory that is mapped at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing until it is committed.
+    Reserved,
+    /// Reading and writing; it costs nothing until it is touched.
+    Lazy,
+}
+
+/// Maps a page-aligned range where nothing is mapped: at that address or not at all.
+pub fn map_at(address: usize, size: Bytes, access: Access) -> Result<(), ReserveError> {
+    let protection = match access {
+        Access::Reserved => libc::PROT_NONE,
+        Access::Lazy => libc::PROT_READ | libc::PROT_WRITE,
     };
-    // SAFETY: the mapping was just made and nobody knows of it.
-    unsafe { unmap(at.as_ptr(), size) };
-    true
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: the mapping replaces none.
+    let at = unsafe { libc::mmap(ptr::without_provenance_mut(address), size.0, protection, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(ReserveError { wanted: size, errno: errno() });
+    }
+    if at.expose_provenance() != address {
+        // Before Linux 4.17 the address is a mere hint.
+        // SAFETY: the mapping was just made and nobody knows of it.
+        unsafe { unmap(at.cast(), size) };
+        return Err(ReserveError { wanted: size, errno: libc::EEXIST });
+    }
+    Ok(())
 }
 
 /// Maps zeroed memory that costs nothing until it is touched.
@@ -265,6 +285,25 @@ mod tests {
             assert_eq!(libc::waitpid(child, &mut status, 0), child);
             assert_eq!((libc::WEXITSTATUS(status), page.as_ptr().read()), (0, 5));
         }
+    }
+
+    #[test]
+    fn what_is_mapped_at_an_address_replaces_nothing() {
+        let both = reserve(Bytes(2 * PAGE.0), PAGE).unwrap().as_ptr();
+        // SAFETY: the second page of this test's own reservation.
+        unsafe { unmap(both.add(PAGE.0), PAGE) };
+        assert_eq!(map_at(both.addr(), PAGE, Access::Lazy).unwrap_err().errno, libc::EEXIST);
+        // Another test may have mapped something there meanwhile.
+        if map_at(both.addr() + PAGE.0, PAGE, Access::Lazy).is_ok() {
+            // SAFETY: the page is this test's own.
+            unsafe {
+                both.add(PAGE.0).write(3);
+                assert_eq!(both.add(PAGE.0).read(), 3);
+                unmap(both.add(PAGE.0), PAGE);
+            }
+        }
+        // SAFETY: as above.
+        unsafe { unmap(both, PAGE) };
     }
 
     #[test]

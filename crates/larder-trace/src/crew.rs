@@ -119,6 +119,7 @@ impl Crew {
                     stack: Stack::new(),
                     words: core::ptr::null_mut(),
                     proc_room: core::ptr::null_mut(),
+                    proc_entries: 0,
                 })
             }; MAX_MARKERS],
             ending: Ending::new(),
@@ -142,10 +143,15 @@ impl Crew {
     fn set_up(&self, i: usize) -> Result<(), ReserveError> {
         // SAFETY: the marker does not run yet (see `Sync` above).
         let own = unsafe { &mut *self.owns[i].get() };
-        own.stack.reserve(self.limit.load(Ordering::Relaxed))?;
-        if own.proc_room.is_null() {
+        let limit = self.limit.load(Ordering::Relaxed);
+        own.stack.reserve(limit)?;
+        if own.words.is_null() {
             own.words = memory::map_lazy(Bytes(WORDS * size_of::<usize>()))?.as_ptr().cast();
-            own.proc_room = memory::map_lazy(Bytes(PROC_ROOM * size_of::<Entry>()))?.as_ptr().cast();
+        }
+        if own.proc_room.is_null() {
+            let entries = PROC_ROOM.min(limit);
+            own.proc_room = memory::map_lazy(Bytes(entries * size_of::<Entry>()))?.as_ptr().cast();
+            own.proc_entries = entries;
         }
         self.publics[i].set_up(&own.stack)
     }

@@ -36,8 +36,8 @@ const ROOM: usize = BATCH * PIECE / size_of::<usize>() + STEPS * window::NARROW;
 const _: () = assert!(ROOM <= 3 * WORDS / 4);
 /// As many addresses as are worth a look at what they refer to: the beginning of a long array.
 const MANY: usize = 32;
-/// Entries that client mark procedures can push in one call: 16 MiB of address space, touched as needed. A procedure for
-/// a weak table pushes an entry for each of its elements.
+/// Entries that client mark procedures can push in one call: 16 MiB of address space, touched as needed; less where stacks are bounded
+/// more tightly. A procedure for a weak table pushes an entry for each of its elements.
 pub const PROC_ROOM: usize = 1 << 20;
 
 /// Client mark procedures, by number.
@@ -91,6 +91,8 @@ pub struct Own {
     pub words: *mut usize,
     /// Room for what client mark procedures push.
     pub proc_room: *mut Entry,
+    /// How many entries that has.
+    pub proc_entries: usize,
 }
 
 // SAFETY: `words` and `proc_room` belong to this marker alone.
@@ -683,9 +685,9 @@ impl<'a, H: Objects> Marker<'a, H> {
         let Some(f) = proc(number) else { return };
         let room = self.own.proc_room;
         // What does not fit is dropped by `mark_and_push`, which remembers it as an overflow.
-        // SAFETY: `proc_room` holds PROC_ROOM entries; the procedure pushes above the pointer that it gets, as gc_mark.h says.
+        // SAFETY: `proc_room` holds so many entries; the procedure pushes above the pointer that it gets, as gc_mark.h says.
         unsafe {
-            let top = f(entry.start.cast(), room.wrapping_sub(1), room.add(PROC_ROOM), environment);
+            let top = f(entry.start.cast(), room.wrapping_sub(1), room.add(self.own.proc_entries), environment);
             let pushed = top.wrapping_add(1).offset_from(room).max(0) as usize;
             for i in 0..pushed {
                 self.own.stack.push(room.add(i).read());

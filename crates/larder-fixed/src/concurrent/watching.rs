@@ -85,14 +85,26 @@ pub(super) fn watch_all() -> Result<(), WatchError> {
         // The first write to a watched huge page splits it, and final stops were longer with them (docs/performance.md).
         HEAP.space.ask_for_huge_pages(Bytes(0));
         set_neighbours(neighbours);
-        state.watch = Some(Watch::attach(kind, low, low + HEAP.space.reserved().to_bytes().0)?);
+        let mut whole = HEAP.space.reserved().to_bytes();
+        if kind == Kind::Uffd {
+            // What is registered must not be mapped anew.
+            HEAP.space.keep_mapped();
+            whole = HEAP.space.mapped();
+        }
+        state.watch = Some(Watch::attach(kind, low, low + whole.0)?);
     }
     state.watched = high - low;
     if let Some(watch) = &mut state.watch {
+        extend(watch)?;
         for_each_watched(kind, low, high, |low, high| watch.begin(low, high))?;
         generations::watch_has_begun();
     }
     Ok(())
+}
+
+/// What of the range was mapped since, is watched as well: afterwards, all that was ever handed out before.
+fn extend(watch: &mut Watch) -> Result<(), WatchError> {
+    watch.extend(HEAP.space.base() + HEAP.space.mapped().0)
 }
 
 /// Free blocks beside one another that are left out of the watch: fewer are not worth a system call.
@@ -144,6 +156,7 @@ pub(super) fn fetch(
     let (low, high) = (HEAP.space.base(), HEAP.space.base() + span);
     *watched = (high - low).max(*watched);
     let Some(watch) = watch else { return Ok(0) };
+    extend(watch)?;
     if !clean {
         return watch.fetch(low, high, false, &mut f);
     }

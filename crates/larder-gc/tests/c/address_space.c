@@ -1,5 +1,5 @@
-/* A limited address space (ulimit -v): the heap makes do with less, and a program that has used the rest up before the first cycle
- * is collected all the same. */
+/* A limited address space (ulimit -v): the heap takes what it needs and leaves the rest, and a program that has used the rest up before
+ * the first cycle is collected all the same. */
 #include "check.h"
 #include <pthread.h>
 #include <sys/mman.h>
@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { THREADS = 2, ROUNDS = 16, OBJECTS = 50000 };
+enum { THREADS = 2, ROUNDS = 16, OBJECTS = 50000, MANY = 80, LARGE = 500 };
 
 static NOINLINE void use_heap(void) {
     GC_word *list = 0;
@@ -63,13 +63,64 @@ static void late(void) {
     CHECK(GC_get_gc_no() > 0);
 }
 
-/* The program itself under a limit that holds from its first instruction. */
+/* Three quarters of the limit are stacks, whose threads are there at the same time; a heap that had taken its share at the start left no room. */
+static pthread_barrier_t all_there;
+static void *sleeper(void *unused) {
+    GC_word *own = GC_malloc(64);
+    *own = ~(GC_word)(size_t)unused;
+    int r = pthread_barrier_wait(&all_there);
+    CHECK(r == 0 || r == PTHREAD_BARRIER_SERIAL_THREAD);
+    for (int i = 0; i < 2000; i++) CHECK(GC_malloc(64) != 0);
+    CHECK(*own == ~(GC_word)(size_t)unused);
+    return unused;
+}
+static void stacks(void) {
+    GC_init();
+    struct rlimit limit;
+    CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
+    pthread_attr_t attr;
+    CHECK(pthread_attr_init(&attr) == 0 && pthread_attr_setstacksize(&attr, limit.rlim_cur / MANY / 4 * 3 & ~(size_t)0xffff) == 0);
+    CHECK(pthread_barrier_init(&all_there, 0, MANY) == 0);
+    pthread_t t[MANY];
+    for (size_t i = 0; i < MANY; i++) CHECK(GC_pthread_create(&t[i], &attr, sleeper, (void *)i) == 0);
+    for (int i = 0; i < MANY; i++) CHECK(GC_pthread_join(t[i], 0) == 0);
+    GC_gcollect();
+    use_heap();
+}
+
+/* The program limits itself when the heap is there: it has room for threads, the limit holds for the heap, and both can go on. */
+static void itself(void) {
+    GC_init();
+    use_heap();
+    struct rlimit limit = {(rlim_t)1 << 30, (rlim_t)1 << 30};
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    stacks();
+    static char *objects[1024];
+    int most = 0;
+    while (most < 1024 && (objects[most] = GC_malloc_atomic(1 << 20)) != 0) most++;
+    CHECK(most > LARGE && most < 1024);
+    memset(objects, 0, sizeof objects);
+    use_heap();
+}
+
+/* Half of the limit is live data. */
+static void half(void) {
+    GC_init();
+    static char *objects[LARGE];
+    for (int i = 0; i < LARGE; i++) {
+        CHECK((objects[i] = GC_malloc_atomic(1 << 20)) != 0);
+        *objects[i] = (char)i;
+    }
+    for (int i = 0; i < LARGE; i++) CHECK(*objects[i] == (char)i && GC_base(objects[i]) == objects[i]);
+}
+
+/* The program itself under a limit that holds from its first instruction; 0 for none. */
 static void run_with(rlim_t mebibytes, const char *part) {
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         struct rlimit limit = {mebibytes << 20, mebibytes << 20};
-        CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+        CHECK(mebibytes == 0 || setrlimit(RLIMIT_AS, &limit) == 0);
         execl("/proc/self/exe", "address_space", part, (char *)0);
         CHECK(!"started again");
     }
@@ -81,13 +132,21 @@ int main(int argc, char **argv) {
     if (argc > 1) {
         if (!strcmp(argv[1], "limited")) limited();
         else if (!strcmp(argv[1], "late")) late();
+        else if (!strcmp(argv[1], "stacks")) stacks();
+        else if (!strcmp(argv[1], "half")) half();
+        else if (!strcmp(argv[1], "itself")) itself();
         else used_up();
         return 0;
     }
     run_with(1024, "limited");
     run_with(300, "limited");
     run_with(300, "used up");
+    run_with(1024, "stacks");
+    run_with(1024, "half");
+    if (getenv("LARDER_CONCURRENT")) return 0;
     /* Cycles beside the program want a thread, with a stack, for themselves. */
-    if (!getenv("LARDER_CONCURRENT")) run_with(300, "late");
+    run_with(300, "late");
+    /* And what they watch stays mapped. */
+    run_with(0, "itself");
     return 0;
 }

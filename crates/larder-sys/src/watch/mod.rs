@@ -140,22 +140,39 @@ enum Inner {
 }
 
 /// A watched range. One thread at a time uses it; all bounds are page-aligned and inside the range.
-pub struct Watch(Inner);
+pub struct Watch {
+    inner: Inner,
+    /// The end of what is attached.
+    high: usize,
+}
 
 impl Watch {
     /// Prepares to watch `[low, high)`, of which parts may be inaccessible. Nothing is watched yet. One watch of the kind
     /// `Mprotect` at a time in a process.
     pub fn attach(kind: Kind, low: usize, high: usize) -> Result<Self, WatchError> {
-        Ok(Self(match kind {
+        let inner = match kind {
             Kind::Uffd => Inner::Uffd(uffd::Uffd::attach(low, high)?),
             Kind::SoftDirty => Inner::SoftDirty(soft_dirty::SoftDirty::attach()?),
             Kind::Mprotect => Inner::Mprotect(mprotect::Protection::attach(low, high)?),
-        }))
+        };
+        Ok(Self { inner, high })
+    }
+
+    /// Attaches what lies between the end of what is attached and `high`, if anything does: a range may be mapped piece by piece. Only for the
+    /// kind `Uffd`, whose range is to be mapped; others are attached to all of it at once.
+    pub fn extend(&mut self, high: usize) -> Result<(), WatchError> {
+        if let Inner::Uffd(u) = &self.inner
+            && high > self.high
+        {
+            u.register(self.high, high)?;
+            self.high = high;
+        }
+        Ok(())
     }
 
     /// What kind this is.
     pub fn kind(&self) -> Kind {
-        match self.0 {
+        match self.inner {
             Inner::Uffd(_) => Kind::Uffd,
             Inner::SoftDirty(_) => Kind::SoftDirty,
             Inner::Mprotect(_) => Kind::Mprotect,
@@ -170,7 +187,7 @@ impl Watch {
     /// Makes every page of `[low, high)` clean. Other threads may write meanwhile: what they write after this has
     /// returned is noticed.
     pub fn begin(&mut self, low: usize, high: usize) -> Result<(), WatchError> {
-        match &mut self.0 {
+        match &mut self.inner {
             Inner::Uffd(u) => u.protect(low, high),
             Inner::SoftDirty(s) => s.begin(),
             Inner::Mprotect(m) => m.begin(low, high),
@@ -191,7 +208,7 @@ impl Watch {
             pages += (to - from) / larder_units::PAGE.0;
             f(from, to);
         };
-        match &mut self.0 {
+        match &mut self.inner {
             Inner::Uffd(u) => u.fetch(low, high, clean, &mut count)?,
             Inner::SoftDirty(s) => s.fetch(low, high, &mut count)?,
             Inner::Mprotect(m) => m.fetch(low, high, clean, &mut count)?,
@@ -201,7 +218,7 @@ impl Watch {
 
     /// Ends watching `[low, high)`: writes cost nothing any more.
     pub fn end(&mut self, low: usize, high: usize) {
-        match &mut self.0 {
+        match &mut self.inner {
             // Where it fails, first writes go on to cost a fault, and nothing else.
             Inner::Uffd(u) => _ = u.unprotect(low, high),
             Inner::SoftDirty(_) => {}
@@ -218,7 +235,7 @@ impl Watch {
     /// a mapping will do, such as the live part of a stack; it becomes a mapping of its own meanwhile. The memory is private and has no
     /// file behind it.
     pub fn add(&mut self, low: usize, high: usize) -> Result<(), WatchError> {
-        match &mut self.0 {
+        match &mut self.inner {
             Inner::Uffd(u) => u.add(low, high),
             Inner::SoftDirty(_) | Inner::Mprotect(_) => Err(WatchError { call: "userfaultfd", errno: libc::ENOTSUP }),
         }
@@ -227,7 +244,7 @@ impl Watch {
     /// Calls `f(from, to)`, in the order of addresses, for each run of pages between `low` and `high` that was written since it was added.
     /// Memory between that is not watched is passed over; what another user of `userfaultfd` watches so is told, too.
     pub fn fetch_added(&mut self, low: usize, high: usize, f: &mut dyn FnMut(usize, usize)) -> Result<(), WatchError> {
-        match &mut self.0 {
+        match &mut self.inner {
             Inner::Uffd(u) => u.fetch_added(low, high, f),
             Inner::SoftDirty(_) | Inner::Mprotect(_) => Err(WatchError { call: "userfaultfd", errno: libc::ENOTSUP }),
         }
@@ -235,7 +252,7 @@ impl Watch {
 
     /// Takes [`add`](Watch::add) back. The memory may have been unmapped meanwhile.
     pub fn remove(&mut self, low: usize, high: usize) {
-        if let Inner::Uffd(u) = &mut self.0 {
+        if let Inner::Uffd(u) = &mut self.inner {
             u.remove(low, high);
         }
     }

@@ -76,7 +76,7 @@ impl Uffd {
         Ok(uffd)
     }
 
-    fn register(&self, low: usize, high: usize) -> Result<(), WatchError> {
+    pub fn register(&self, low: usize, high: usize) -> Result<(), WatchError> {
         let mut range =
             RegisterRequest { start: low as u64, length: (high - low) as u64, mode: REGISTER_MODE_WP, ioctls: 0 };
         // SAFETY: the structure of the request; no content changes by it.
