@@ -263,7 +263,7 @@ static void bad_interval(void) {
 }
 /* A fault stands still, for a debugger: the process has said so, and lives. */
 static void faulty(void) {
-    alarm(60);
+    alarm(900); /* For one whose parent is gone: a loaded machine is slow. */
     setenv("GC_LOOP_ON_ABORT", "1", 1);
     GC_init();
     raise(SIGSEGV);

