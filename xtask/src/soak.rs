@@ -1,7 +1,8 @@
 //! `cargo xtask soak`: client programs and soak tests, over and over, in an order that a seed decides.
 //!
 //! The short form is for CI, the long one for a night. Soak tests are integration tests named `soak*`; they run as long as
-//! `LARDER_SOAK_SECONDS` says, and may be marked `#[ignore]` to keep them out of `cargo xtask test`.
+//! `LARDER_SOAK_SECONDS` says, begin their random numbers where `LARDER_SEED` does, and may be marked `#[ignore]` to keep them out of
+//! `cargo xtask test`.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -66,7 +67,8 @@ pub fn soak(workspace: &Workspace, options: &Options) -> Result<()> {
     }
 
     let start = Instant::now();
-    let mut tally = soak_tests(workspace, total * SOAK_TEST_PERCENT / 100)?;
+    let mut draw = Draw::new(options.seed.or(options.short.then_some(SHORT_SEED)));
+    let mut tally = soak_tests(workspace, total * SOAK_TEST_PERCENT / 100, draw.seed)?;
     if !options.short {
         tally += suite::search_schedules(workspace, SCHEDULES)?;
         // The short form of the matrix is among the tests.
@@ -74,7 +76,6 @@ pub fn soak(workspace: &Workspace, options: &Options) -> Result<()> {
     }
 
     let session = Session::new(workspace, &staged.join("lib"))?;
-    let mut draw = Draw::new(options.seed.or(options.short.then_some(SHORT_SEED)));
     let percents = if options.short { SHORT_STRESS_PERCENT } else { STRESS_PERCENT };
     println!("== client programs, seed {} (repeat with --seed {})", draw.seed, draw.seed);
     let mut round = 0;
@@ -90,7 +91,8 @@ pub fn soak(workspace: &Workspace, options: &Options) -> Result<()> {
     tally.verdict()
 }
 
-fn soak_tests(workspace: &Workspace, time: Duration) -> Result<Tally> {
+/// `seed`: where their random numbers begin.
+fn soak_tests(workspace: &Workspace, time: Duration, seed: u64) -> Result<Tally> {
     let mut tally = Tally::default();
     let packages = workspace.with_tests_named("soak");
     for package in &packages {
@@ -98,6 +100,7 @@ fn soak_tests(workspace: &Workspace, time: Duration) -> Result<Tally> {
         let mut tests = workspace.cargo();
         tests.args(["test", "--package", package, "--release", "--no-fail-fast", "--test", "soak*"]);
         tests.args(["--", "--include-ignored"]).env("LARDER_SOAK_SECONDS", seconds.to_string());
+        tests.env("LARDER_SEED", seed.to_string());
         tally += count(&mut tests)?;
     }
     Ok(tally)

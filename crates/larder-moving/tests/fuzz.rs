@@ -512,6 +512,8 @@ fn operations_agree_with_the_model_whatever_the_buffers_are() {
     assert_eq!(stacks.len(), larder_lab::UPPER + 1, "upper levels: {stacks:?}");
     assert!(refills > 100 && collections > 1000, "{refills} refills of levels, {collections} collections");
     if larder_sys::rseq_area::find().is_ok() {
-        assert!(flips > 50 && redirected > 100, "{flips} flips, {redirected} redirected");
+        // On one CPU nobody leaves buffers behind, so that once they are the processor's they stay so.
+        let [least, least_redirected] = if cpus().len() > 1 { [50, 100] } else { [0, 0] };
+        assert!(flips > least && redirected > least_redirected, "{flips} flips, {redirected} redirected");
     }
 }

@@ -216,11 +216,11 @@ fn threads_come_and_go_while_others_collect() {
         let collector = scope.spawn(|| {
             let vm = heap.attach().unwrap();
             let mut n = 0;
-            while !stop.load(Ordering::Relaxed) {
+            // The others may be done before this thread has a CPU.
+            while n == 0 || !stop.load(Ordering::Relaxed) {
                 vm.collect(if n % 4 == 3 { Collection::Full } else { Collection::Young });
                 n += 1;
             }
-            n
         });
         for wave in 0..20 {
             std::thread::scope(|scope| {
@@ -234,7 +234,7 @@ fn threads_come_and_go_while_others_collect() {
             });
         }
         stop.store(true, Ordering::Relaxed);
-        assert!(collector.join().unwrap() > 0);
+        collector.join().unwrap();
     });
     let vm = heap.attach().unwrap();
     vm.collect(Collection::Full);

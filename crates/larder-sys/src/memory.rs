@@ -262,6 +262,8 @@ mod tests {
         let at = map_lazy(size).unwrap().as_ptr();
         // SAFETY: the mapping is this test's own.
         unsafe {
+            // A huge page would give memory to all of it, where the kernel makes one of it and of neighbouring mappings.
+            libc::madvise(at.cast(), size.0, libc::MADV_NOHUGEPAGE);
             at.add(5000).write(9);
             assert!(!is_backed(at, size));
             back(at, size);

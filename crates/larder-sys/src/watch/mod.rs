@@ -274,12 +274,15 @@ mod tests {
 
     const PAGES: usize = 300;
 
+    /// Behind a page that nobody can access: the kernel may join what can be written with a mapping that another test makes just before it,
+    /// and then takes all of it for dirty.
     struct Range(*mut u8);
 
     impl Range {
         fn new() -> Self {
-            let at = memory::reserve(Bytes(2 * PAGES * PAGE.0), PAGE).unwrap().as_ptr();
-            // SAFETY: the first half of a reservation of this test's.
+            let reserved = memory::reserve(Bytes((1 + 2 * PAGES) * PAGE.0), PAGE).unwrap().as_ptr();
+            let at = reserved.wrapping_add(PAGE.0);
+            // SAFETY: the first half of what follows in a reservation of this test's.
             unsafe { memory::commit(at, Bytes(PAGES * PAGE.0)).unwrap() };
             Self(at)
         }
@@ -311,7 +314,7 @@ mod tests {
     impl Drop for Range {
         fn drop(&mut self) {
             // SAFETY: the whole reservation, which nobody uses any more.
-            unsafe { memory::unmap(self.0, Bytes(2 * PAGES * PAGE.0)) };
+            unsafe { memory::unmap(self.0.wrapping_sub(PAGE.0), Bytes((1 + 2 * PAGES) * PAGE.0)) };
         }
     }
 

@@ -132,12 +132,14 @@ fn a_thousand() {
     for batch in 0..10 {
         a_hundred_from(1 + 100 * batch);
     }
+    // How often the eight refilled meanwhile is the machine's business.
+    crowd::wait_until(|| cycle::number() >= 20);
     over.store(true, Ordering::Relaxed);
     for stayer in stayers {
         stayer.join();
     }
     assert!(REGISTRY.total() >= 1000 && REGISTRY.count() == 1, "{} threads are left", REGISTRY.count());
-    assert!(cycle::number() >= 20 && verifier::cycles() == cycle::number());
+    assert_eq!(verifier::cycles(), cycle::number());
     // What a thousand threads had is garbage now.
     assert!(cycle::collect_and_unmap());
     assert!(verifier::reached().1 < 1 << 20, "{:?} are still reachable", verifier::reached());
