@@ -860,7 +860,7 @@ mod tests {
         if !asks(space.address_of(frontier) + 2 * STEP.0) {
             return false;
         }
-        assert!(asks(marks_behind(frontier + (4 * STEP.0 >> BLOCK_SHIFT))), "a large heap's tables have them");
+        assert!(asks(marks_behind(frontier + ((4 * STEP.0) >> BLOCK_SHIFT))), "a large heap's tables have them");
         assert!(!asks(space.marks_of(0, 9)), "but for what may have been written");
         true
     }
