@@ -37,6 +37,7 @@ use crate::ablation::Optimization;
 use crate::epochs::{Cycle, Epochs};
 use crate::heap::{self, HEAP};
 use crate::hooks::{self, Event};
+use crate::inject::{Point, point};
 use crate::settings;
 use crate::timeline::Timeline;
 use crate::view::View;
@@ -268,9 +269,18 @@ pub(crate) fn prepared<R>(f: impl FnOnce() -> R) -> R {
     // thread takes malloc's lock, which a thread that is stopped may hold. The new thread inherits the mask.
     let mask = gate::mask();
     let guard = PREPARE.lock();
+    point(Point::PrepareLocked);
     let result = f();
     drop(guard);
     mask.set();
+    result
+}
+
+/// Runs `f` while nobody creates threads of the runtime. The caller keeps collectors out, and so comes as a fork does.
+pub(crate) fn without_preparing<R>(f: impl FnOnce() -> R) -> R {
+    let guard = PREPARE.lock();
+    let result = f();
+    drop(guard);
     result
 }
 

@@ -2,7 +2,7 @@
 //!
 //! With the feature `inject` each point calls the hook that a test set; without it a point is nothing.
 
-/// Points in the order in which a refill, a free and a large allocation pass them, and those of a fork.
+/// Points in the order in which a refill, a free and a large allocation pass them, and those of a fork and of a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Point {
@@ -48,6 +48,8 @@ pub enum Point {
     GateClosed = 20,
     /// It is about to open again.
     GateOpens = 21,
+    /// This thread alone may create threads of the runtime.
+    PrepareLocked = 22,
 }
 
 /// The points of refills, frees and large allocations, for tests that visit each.

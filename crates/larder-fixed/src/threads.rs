@@ -8,6 +8,7 @@ use larder_lab::CLASSES as SLOTS;
 use larder_sys::rseq_area;
 use larder_sys::thread::{stack_pointer, thread_pointer};
 use larder_threads::{REGISTRY, Thread, blocking, defer, stop, suspend};
+use larder_units::Nanos;
 
 use crate::heap::{self, HEAP};
 use crate::{gate, own_threads, refill, stats};
@@ -356,9 +357,31 @@ pub fn suspend(thread: libc::pthread_t) -> bool {
     if thread == unsafe { libc::pthread_self() } {
         return suspend::suspend_self();
     }
-    // A collector holds every lock with signals masked; so there must be none while a thread is asked.
-    gate::without_collectors(|| crate::lock::with(|| suspend::suspend(thread as usize)))
+    for _ in 0..MOST_REQUESTS {
+        // A collector holds every lock with signals masked; so there must be none while a thread is asked. Nor does the thread create helpers
+        // for a cycle then: it answers there, and would sleep with the lock that every cycle begins with.
+        let suspended = gate::without_collectors(|| {
+            crate::cycle::without_preparing(|| crate::lock::with(|| suspend::suspend(thread as usize)))
+        });
+        if !suspended {
+            return false;
+        }
+        // It comes to the gate with the loader's list, and every cycle takes that, too. Who asks cannot hold it meanwhile: a client's thread that
+        // does may wait before the gate.
+        if !suspend::may_hold_list(thread as usize) {
+            break;
+        }
+        suspend::resume(thread as usize);
+        larder_sys::thread::sleep(NEXT_REQUEST);
+    }
+    true
 }
+
+/// A thread that was suspended with the loader's list is let go, and asked again after so long: on its way to the gate it has the list for
+/// about a microsecond.
+const NEXT_REQUEST: Nanos = Nanos(100_000);
+/// So often. One that holds it still is in a client's callback, and may wait there for what only this thread does.
+const MOST_REQUESTS: usize = 1000;
 
 /// Lets a suspended thread go on. False where it was not suspended.
 pub fn resume(thread: libc::pthread_t) -> bool {

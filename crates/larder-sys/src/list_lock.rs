@@ -8,6 +8,8 @@
 //! dlclose may have held it, which unmaps an object before it takes it from the list. An object that is listed and not
 //! mapped when the child begins stays listed in it for ever; [`is_gone`] names it. There is one at most, since the loader lets
 //! one thread at a time close.
+//!
+//! And a thread that is suspended on its own must not have the lock, which every cycle takes: [`may_be_held_by`].
 
 use core::ffi::c_char;
 use core::ptr;
@@ -99,6 +101,19 @@ pub unsafe fn after_fork_in_child() {
         }
     });
     GONE.store(gone, Ordering::Relaxed);
+}
+
+/// Whether a thread that stands still may hold the lock: it does, or somebody else is just taking it or giving it back. False where the lock was
+/// not found.
+pub fn may_be_held_by(thread: i32) -> bool {
+    let mutex = LOCK.load(Ordering::Relaxed);
+    if mutex.is_null() {
+        return false;
+    }
+    // SAFETY: `find` found a mutex there, and the loader is never unmapped. Other threads write to it; what a thread wrote that stands still is
+    // seen, since whoever asks has seen that it does.
+    let seen = unsafe { mutex.read_volatile() };
+    seen.lock != 0 && (seen.owner == thread || seen.owner == 0)
 }
 
 /// Whether the page of an address is mapped.

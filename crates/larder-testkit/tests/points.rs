@@ -8,7 +8,7 @@ use larder_fixed::inject::{POINTS, Point, at_points};
 use larder_fixed::options::Options;
 use larder_fixed::sharing::{Sharing, sharing};
 use larder_fixed::{allocate, cycle, free, init, kind, object, stats, threads};
-use larder_sys::thread;
+use larder_sys::{loader, thread};
 use larder_testkit::fuzz::{self, Plan};
 use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
@@ -258,6 +258,59 @@ fn a_handler_may_collect_while_its_thread_keeps_collectors_out() {
             }
         }
         assert!(cycle::collect());
+    });
+}
+
+/// A thread that is suspended sleeps neither with the lock under which helpers are created, nor with the loader's list: the next cycle would wait
+/// for it. (Once it did, and a program whose thread collected by itself stood still after GC_suspend_thread.)
+#[test]
+fn a_suspended_thread_does_not_keep_cycles_from_beginning() {
+    /// Where the two threads are: one holds what a cycle takes, the other is about to suspend it. Sync: each writes its own.
+    static HOLDS: AtomicBool = AtomicBool::new(false);
+    static ASKS: AtomicBool = AtomicBool::new(false);
+    /// The suspended thread is to end.
+    static ENDS: AtomicBool = AtomicBool::new(false);
+    fn hold() {
+        HOLDS.store(true, Ordering::Release);
+        crowd::wait_until(|| ASKS.load(Ordering::Acquire));
+        // A signal that could come here does.
+        for _ in 0..2000 {
+            std::thread::yield_now();
+        }
+        HOLDS.store(false, Ordering::Release);
+    }
+    fn meet(p: Point) {
+        if thread::tid() != ACTOR.load(Ordering::Relaxed) {
+            ASKS.fetch_or(p == Point::GateClosed, Ordering::Release);
+        } else if TARGET.load(Ordering::Relaxed) == p as u32 && TARGET.swap(0, Ordering::Relaxed) != 0 {
+            hold();
+        }
+    }
+    in_child("a_suspended_thread_does_not_keep_cycles_from_beginning", &[], || {
+        init(&Options::default());
+        at_points(Some(meet));
+        for round in 0..40 {
+            for flag in [&HOLDS, &ASKS, &ENDS] {
+                flag.store(false, Ordering::Relaxed);
+            }
+            TARGET.store(if round % 2 == 0 { Point::PrepareLocked as u32 } else { 0 }, Ordering::Relaxed);
+            let suspended = crowd::spawn(move || {
+                ACTOR.store(thread::tid(), Ordering::Relaxed);
+                if round % 2 == 1 {
+                    loader::with_objects_held(hold);
+                }
+                while !ENDS.load(Ordering::Relaxed) {
+                    cycle::collect();
+                }
+            });
+            crowd::wait_until(|| HOLDS.load(Ordering::Acquire));
+            assert!(threads::suspend(suspended.id()));
+            assert!(!HOLDS.load(Ordering::Acquire), "it was suspended with a lock (round {round})");
+            assert!(cycle::collect());
+            ENDS.store(true, Ordering::Relaxed);
+            assert!(threads::resume(suspended.id()));
+            suspended.join();
+        }
     });
 }
 

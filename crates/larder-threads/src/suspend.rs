@@ -14,6 +14,7 @@
 //! because the suspender has them.
 
 use larder_sync::atomic::{AtomicU32, Ordering};
+use larder_sys::list_lock;
 
 use crate::ground::with_registers_spilled;
 use crate::place::Place;
@@ -110,6 +111,11 @@ pub fn resume(pthread: usize) -> bool {
 pub fn is_suspended(pthread: usize) -> bool {
     // Relaxed: a snapshot for the caller.
     with_thread(pthread, |thread| thread.suspension.load(Ordering::Relaxed) != NONE).unwrap_or(false)
+}
+
+/// Whether a thread that is suspended may hold the lock of the loader's list.
+pub fn may_hold_list(pthread: usize) -> bool {
+    with_thread(pthread, |thread| is_asleep(thread) && list_lock::may_be_held_by(thread.tid())).unwrap_or(false)
 }
 
 /// Whether the thread sleeps at a client's wish, with its place published. The caller holds the registry's lock, which whoever resumes it
