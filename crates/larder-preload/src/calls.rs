@@ -15,7 +15,7 @@ use core::mem::offset_of;
 
 use larder_threads::interposed::Table;
 
-use crate::runtime::{Next, larder_preload_2, table};
+use crate::runtime::{Next, larder_preload_3, table};
 
 /// Declares stubs that go to the trampoline, and the C library's functions behind them.
 macro_rules! interpose {
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn blocked() {
         "jmp 2b",
         ".cfi_endproc",
         personality = sym personality,
-        anchor = sym larder_preload_2,
+        anchor = sym larder_preload_3,
         enter = const offset_of!(Table, enter),
         leave = const offset_of!(Table, leave),
         look_up = sym look_up,

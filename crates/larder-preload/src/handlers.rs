@@ -113,6 +113,7 @@ unsafe fn install_action(next: &Next, signal: c_int, new: *const libc::sigaction
             let handler = wrapped(signal, own.sa_sigaction);
             if let Some(table) = table()
                 && handler != own.sa_sigaction
+                && table.fault_handler as usize != own.sa_sigaction
             {
                 // A handler that waits for a lock of the runtime must be stopped there.
                 libc::sigdelset(&mut own.sa_mask, (table.stop_signal)());

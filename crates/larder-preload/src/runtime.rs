@@ -11,12 +11,12 @@ use larder_threads::interposed::{Anchor, Table};
 ///
 /// Sync: `interposed.table`.
 #[unsafe(no_mangle)]
-pub static larder_preload_2: Anchor = AtomicPtr::new(ptr::null_mut());
+pub static larder_preload_3: Anchor = AtomicPtr::new(ptr::null_mut());
 
 /// The runtime's table, if there is a runtime.
 pub fn table() -> Option<&'static Table> {
     // ORDER interposed.table: Acquire, with the store in `interposed::attach`.
-    let table = larder_preload_2.load(Ordering::Acquire);
+    let table = larder_preload_3.load(Ordering::Acquire);
     // SAFETY: the anchor holds null or the address of a static of a library that is never unloaded.
     unsafe { table.as_ref() }
 }

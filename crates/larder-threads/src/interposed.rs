@@ -35,7 +35,7 @@ use crate::record::{Thread, ThreadState};
 use crate::registry::REGISTRY;
 use crate::stop;
 
-/// The word that a preloaded object offers. The number in its name, `larder_preload_2`, is the version of [`Table`].
+/// The word that a preloaded object offers. The number in its name, `larder_preload_3`, is the version of [`Table`].
 pub type Anchor = AtomicPtr<Table>;
 
 /// What the runtime lends to the preloaded object. Each function may be called at any moment, on any thread, from signal
@@ -56,7 +56,9 @@ pub struct Table {
     pub stop_handler: signal::Handler,
     /// The signal that it is for: no handler of a client runs with that signal masked.
     pub stop_signal: extern "C" fn() -> i32,
-    /// `sigaction` for that signal: the client's handler is called for every such signal that no stop has sent, and the kernel does not
+    /// The runtime's handler of faults in a watched heap. It is a mutator like a client's, but no stop comes before it ends.
+    pub fault_handler: signal::Handler,
+    /// `sigaction` for the stop's signal: the client's handler is called for every such signal that no stop has sent, and the kernel does not
     /// learn of it. The second argument, where it is not null, gets what the client has installed before.
     pub handle_stop_signal: extern "C" fn(*const libc::sigaction, *mut libc::sigaction),
 }
@@ -71,6 +73,7 @@ static TABLE: Table = Table {
     unwound,
     stop_handler: stop::on_signal,
     stop_signal,
+    fault_handler: larder_sys::watch::FAULT_HANDLER,
     handle_stop_signal,
 };
 
@@ -105,8 +108,8 @@ pub fn attach() {
     unsafe {
         core::arch::asm!(
             // Said here, and not beside the functions: the preloaded object, which defines it, links the module as well.
-            ".weak larder_preload_2",
-            "mov {}, qword ptr [rip + larder_preload_2@GOTPCREL]",
+            ".weak larder_preload_3",
+            "mov {}, qword ptr [rip + larder_preload_3@GOTPCREL]",
             out(reg) anchor,
             options(nostack, readonly, preserves_flags),
         );
@@ -245,4 +248,4 @@ pub fn call_interrupted_at_its_end(f: impl FnOnce()) {
     end();
 }
 
-const _: () = assert!(size_of::<Table>() == 8 * size_of::<*const c_void>());
+const _: () = assert!(size_of::<Table>() == 9 * size_of::<*const c_void>());

@@ -139,6 +139,9 @@ enum Inner {
     Mprotect(mprotect::Protection),
 }
 
+/// The handler of SIGSEGV of the kind [`Kind::Mprotect`]: it must run with the mask that it is installed with.
+pub const FAULT_HANDLER: crate::signal::Handler = mprotect::on_fault;
+
 /// A watched range. One thread at a time uses it; all bounds are page-aligned and inside the range.
 pub struct Watch {
     inner: Inner,

@@ -10,7 +10,8 @@
 //! A write between the handler's two steps finds its page writable, and the bit comes later: the page is not protected
 //! before its bit was taken, so nothing is lost. The handler masks every signal but faults: a stopped thread is never
 //! between its steps, so the last `fetch`, in a stopped world, misses no bit. If `fetch` takes a bit and a second thread's
-//! late handler makes the page writable again, that handler sets the bit once more.
+//! late handler makes the page writable again, that handler sets the bit once more. Were a thread stopped between its steps, another one's write
+//! to the page, which is writable, would be missed.
 //!
 //! **Neighbours** (thesis 5.2.1): pages beside the written one that hold nothing yet will be written soon, so they are made
 //! writable with it, in one call. Whoever watches says by [`set_neighbours`] which these are; they count as written.
@@ -240,7 +241,8 @@ fn install() -> Result<(), WatchError> {
 }
 
 crate::handler! {
-    fn on_fault => faulted
+    /// See the module. No other signal may come between its steps, whoever installs it.
+    pub(super) fn on_fault => faulted
 }
 
 extern "C" fn faulted(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
