@@ -3,7 +3,6 @@
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-#[cfg(target_env = "gnu")]
 use crate::loader;
 
 /// The signal by which glibc cancels a thread. Its functions leave it out of every set that they make or apply.
@@ -198,23 +197,18 @@ static C_LIBRARY: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 /// The machine's instruction for a system call.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// Looks for the C library among the mapped objects. A program that contains it has none that [`in_system_call`] knows; nor is another one than
-/// glibc known.
+/// Looks for the C library among the mapped objects. A program that contains it has none that [`in_system_call`] knows.
 pub fn find_c_library() {
-    #[cfg(target_env = "gnu")]
-    {
-        let inside = libc::gnu_get_libc_version as *const () as usize;
-        let mut is_program = true;
-        loader::for_each_object(|object| {
-            let found = !is_program && object.contains(inside);
-            is_program = false;
-            if found {
-                let code = object.code_range(inside).into_iter().flatten();
-                code.zip(&C_LIBRARY).for_each(|(end, word)| word.store(end, Ordering::Relaxed));
-            }
-            !found
-        });
-    }
+    let inside = libc::gnu_get_libc_version as *const () as usize;
+    let mut is_first = true;
+    loader::for_each_object(|object| {
+        let is_program = core::mem::replace(&mut is_first, false);
+        if !is_program && object.contains(inside) {
+            object.code_range(inside).into_iter().flatten().zip(&C_LIBRARY).for_each(|(end, word)| word.store(end, Ordering::Relaxed));
+            return false;
+        }
+        true
+    });
 }
 
 /// Where the thread stands that a handler has interrupted, if that is at a system call of the C library: the instruction itself, which the
@@ -231,8 +225,7 @@ pub unsafe fn in_system_call(context: *const libc::c_void) -> Option<InSystemCal
         return None;
     }
     // SAFETY: both lie in code of the C library, which is never unmapped.
-    let [behind, before] =
-        [at - SYSCALL.len(), at].map(|at| unsafe { ptr::with_exposed_provenance::<[u8; 2]>(at).read() });
+    let [behind, before] = [at - SYSCALL.len(), at].map(|at| unsafe { ptr::with_exposed_provenance::<[u8; 2]>(at).read() });
     (behind == SYSCALL || before == SYSCALL).then(|| InSystemCall {
         stack_pointer: registers[libc::REG_RSP as usize] as usize,
         registers: [registers.as_ptr().addr(), registers.as_ptr_range().end.addr()],
