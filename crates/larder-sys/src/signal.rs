@@ -1,9 +1,7 @@
 //! Signals: masks, handlers, and sending one to a thread.
 
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-use crate::loader;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// The signal by which glibc cancels a thread. Its functions leave it out of every set that they make or apply.
 const SIGCANCEL: u32 = 32;
@@ -177,59 +175,6 @@ pub fn handling(signal: i32) -> Handling {
         libc::syscall(libc::SYS_rt_sigaction, signal, none, &raw mut action, KERNEL_SET)
     };
     Handling { handler: action.handler, has_context: action.flags & libc::SA_SIGINFO as u64 != 0 }
-}
-
-/// Where a thread stands that a signal found in a system call of the C library.
-#[derive(Clone, Copy, Debug)]
-pub struct InSystemCall {
-    /// Its stack pointer. Nothing below is in use: the library's functions that make system calls keep nothing in the red zone, the 128
-    /// bytes below the stack pointer that a function without calls may use.
-    pub stack_pointer: usize,
-    /// The words into which the kernel saved the general registers. No function keeps anything in a vector register across a call.
-    pub registers: [usize; 2],
-}
-
-/// The code of the C library, from its first byte on, and its end; nothing until it was looked for.
-///
-/// Sync: written once by [`find_c_library`], before the first handler that asks; `Relaxed`.
-static C_LIBRARY: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
-
-/// The machine's instruction for a system call.
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
-
-/// Looks for the C library among the mapped objects. A program that contains it has none that [`in_system_call`] knows.
-pub fn find_c_library() {
-    let inside = libc::gnu_get_libc_version as *const () as usize;
-    let mut is_first = true;
-    loader::for_each_object(|object| {
-        let is_program = core::mem::replace(&mut is_first, false);
-        if !is_program && object.contains(inside) {
-            object.code_range(inside).into_iter().flatten().zip(&C_LIBRARY).for_each(|(end, word)| word.store(end, Ordering::Relaxed));
-            return false;
-        }
-        true
-    });
-}
-
-/// Where the thread stands that a handler has interrupted, if that is at a system call of the C library: the instruction itself, which the
-/// kernel will execute again, or the one behind it.
-///
-/// # Safety
-/// `context` is what the kernel gave to a handler that is running.
-pub unsafe fn in_system_call(context: *const libc::c_void) -> Option<InSystemCall> {
-    // SAFETY: the caller's promise.
-    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-    let at = registers[libc::REG_RIP as usize] as usize;
-    let [low, high] = C_LIBRARY.each_ref().map(|end| end.load(Ordering::Relaxed));
-    if !(low + SYSCALL.len()..high.saturating_sub(SYSCALL.len())).contains(&at) {
-        return None;
-    }
-    // SAFETY: both lie in code of the C library, which is never unmapped.
-    let [behind, before] = [at - SYSCALL.len(), at].map(|at| unsafe { ptr::with_exposed_provenance::<[u8; 2]>(at).read() });
-    (behind == SYSCALL || before == SYSCALL).then(|| InSystemCall {
-        stack_pointer: registers[libc::REG_RSP as usize] as usize,
-        registers: [registers.as_ptr().addr(), registers.as_ptr_range().end.addr()],
-    })
 }
 
 /// The alternate signal stack that the calling thread runs on.

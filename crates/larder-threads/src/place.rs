@@ -7,7 +7,7 @@
 
 use larder_sync::atomic::Ordering;
 
-use crate::ground::signal::{self, InSystemCall};
+use crate::ground::signal;
 use crate::record::Thread;
 
 /// The live parts of a thread's stacks.
@@ -15,7 +15,7 @@ use crate::record::Thread;
 pub(crate) struct Place {
     /// The ordinary stack is live from here to its base.
     stack_pointer: usize,
-    /// The live part of an alternate stack, or the registers that the kernel saved; empty without either.
+    /// The live part of an alternate stack; empty without one.
     alternate: [usize; 2],
 }
 
@@ -30,12 +30,6 @@ impl Place {
                 Self { stack_pointer: interrupted.unwrap_or(thread.stack_base()), alternate: [sp, stack.high] }
             }
         }
-    }
-
-    /// As [`Place::of`], for a thread that a signal has found in a `call` of the C library: its stack is live from the stack pointer of the call
-    /// on, and its registers are where the kernel saved them.
-    pub(crate) fn in_system_call(call: InSystemCall) -> Self {
-        Self { stack_pointer: call.stack_pointer, alternate: call.registers }
     }
 }
 

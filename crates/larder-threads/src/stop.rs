@@ -33,7 +33,7 @@ use larder_sync::{asymmetric, process_static, step};
 use larder_sys::clock;
 use larder_sys::memory::KeepErrno;
 
-use crate::ground::signal::{self, InSystemCall, Mask};
+use crate::ground::signal::{self, Mask};
 use crate::ground::{tls, with_registers_spilled};
 use crate::place::Place;
 use crate::record::{Thread, ThreadState};
@@ -122,7 +122,6 @@ pub fn signal() -> i32 {
 /// Installs the handler. False when the kernel refuses the signal.
 pub fn install() -> bool {
     client::note(signal::handling(signal()));
-    signal::find_c_library();
     // SAFETY: the handler calls only async-signal-safe functions.
     unsafe { signal::install(signal(), on_signal, &Mask::all_but_faults()) }
 }
@@ -143,16 +142,15 @@ extern "C" fn signalled(number: i32, info: *mut libc::siginfo_t, context: *mut l
     let thread = unsafe { tls::with(|t| t.record.get()).cast::<Thread>().as_ref() };
     // SAFETY: the kernel gave it to this handler.
     let ours = unsafe { client::is_ours(info, thread) };
-    // SAFETY: as above.
-    take_signal(unsafe { signal::in_system_call(context) });
+    take_signal();
     if !ours {
         // SAFETY: the arguments are those of this handler.
         unsafe { client::pass_on(number, info, context) };
     }
 }
 
-/// What the handler does, on the thread that it interrupts, with signals masked. `call`: the system call of the C library that it interrupts.
-pub(crate) fn take_signal(call: Option<InSystemCall>) {
+/// What the handler does, on the thread that it interrupts, with signals masked.
+pub(crate) fn take_signal() {
     let (record, deferring) = tls::with(|t| (t.record.get(), t.slow_depth.get() != 0));
     if record.is_null() {
         return;
@@ -166,13 +164,13 @@ pub(crate) fn take_signal(call: Option<InSystemCall>) {
     // The kernel saved every register in its frame, at or above this handler's own frame: the handler runs on the stack
     // that it interrupted. That may be the alternate stack of a client's handler.
     let here = larder_sys::thread::stack_pointer().addr();
-    // Most threads sleep, and what lies below their frames is dead: addresses there keep whole structures that are garbage.
-    let asleep = call.filter(|_| signal::alternate_stack_in_use().is_none());
-    stand(thread, asleep.map_or_else(|| Place::of(thread, here), Place::in_system_call));
+    stand(thread, here);
 }
 
-/// Does what was asked of the calling thread, whose frames and saved registers lie in `place`: parks it, suspends it, lets it be looked at.
-fn stand(thread: &Thread, place: Place) {
+/// Does what was asked of the calling thread, whose frames and saved registers lie at and above `sp`: parks it, suspends it, lets it be
+/// looked at.
+fn stand(thread: &Thread, sp: usize) {
+    let place = Place::of(thread, sp);
     park(thread, place);
     suspend::sleep_if_asked(thread, place);
     look::sleep_if_asked(thread, place);
@@ -228,7 +226,7 @@ pub(crate) fn park_deferred() {
     let record = tls::with(|t| t.record.get()).cast::<Thread>();
     // SAFETY: as in the handler.
     if let Some(thread) = unsafe { record.as_ref() } {
-        with_registers_spilled(|sp| stand(thread, Place::of(thread, sp)));
+        with_registers_spilled(|sp| stand(thread, sp));
     }
     mask.set();
 }

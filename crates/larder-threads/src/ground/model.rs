@@ -19,7 +19,7 @@ pub(crate) fn tid() -> i32 {
     if known != 0 {
         return known;
     }
-    let target = signals::take_with(|| crate::stop::take_signal(None));
+    let target = signals::take_with(crate::stop::take_signal);
     let mut targets = TARGETS.lock().expect("no thread panics here");
     targets.push(target);
     targets.len() as i32
@@ -76,7 +76,7 @@ pub(crate) mod tls {
 /// Signals, of which there is only one.
 pub(crate) mod signal {
     use larder_sync::signals;
-    pub(crate) use larder_sys::signal::{AlternateStack, Handler, Handling, InSystemCall, SendError, Sender};
+    pub(crate) use larder_sys::signal::{AlternateStack, Handler, Handling, SendError, Sender};
 
     /// All signals or none.
     pub(crate) struct Mask(bool);
@@ -125,14 +125,6 @@ pub(crate) mod signal {
     /// Does nothing: a thread of a model has its handler from the beginning.
     pub(crate) unsafe fn install(_: i32, _: Handler, _: &Mask) -> bool {
         true
-    }
-
-    /// There is none.
-    pub(crate) fn find_c_library() {}
-
-    /// No thread of a model makes system calls.
-    pub(crate) unsafe fn in_system_call(_: *const libc::c_void) -> Option<InSystemCall> {
-        None
     }
 
     /// No thread of a model has an alternate stack.
