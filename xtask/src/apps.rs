@@ -80,8 +80,7 @@ pub fn apps(workspace: &Workspace) -> Result<()> {
     let staged = stage::for_task(workspace, false)?;
     let mut tally = run_all(&staged)?;
     tally += vm::run_all(workspace, &staged)?;
-    println!("{tally}");
-    tally.verdict()
+    tally.conclude()
 }
 
 /// How the programs with a software barrier run: stopped, and beside the program in both algorithms and as the thesis has it.
@@ -139,7 +138,7 @@ pub fn run_all(staged: &Path) -> Result<Tally> {
                 return run_program(name, &binary, ways, &mut first);
             }
             println!("SKIPPED {name}: it was not compiled (apt-get install gcc libc6-dev)");
-            Ok(Tally { skipped: 1, ..Tally::default() })
+            Ok(Tally::skipped(1))
         };
         tally += run(program, &ways)?;
         if SOFT.contains(program) {
@@ -177,10 +176,7 @@ fn run_program(program: &str, binary: &Path, ways: &[Way], first: &mut Option<St
                 None
             };
             match fault {
-                Some(why) => {
-                    println!("FAILED  {what}: {why}");
-                    tally.failed += 1;
-                }
+                Some(why) => tally.fail(format!("{what}: {why}")),
                 None => tally.passed += 1,
             }
             *first = first.take().or(sum);

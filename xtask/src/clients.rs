@@ -69,8 +69,7 @@ pub fn clients(workspace: &Workspace, options: &Options) -> Result<()> {
             tally += session.run_and_report(client, threads, stress);
         }
     }
-    println!("{tally}");
-    tally.verdict()
+    tally.conclude()
 }
 
 /// How a client is run. Its output must be the same in each.
@@ -252,15 +251,12 @@ impl Session {
         match outcome {
             Outcome::AsExpected => {
                 println!("ok      {what} ({seconds:.1} s)");
-                Tally { passed: 1, ..Tally::default() }
+                Tally::passed(1)
             }
-            Outcome::Failed(why) => {
-                println!("FAILED  {what} ({seconds:.1} s): {why}");
-                Tally { failed: 1, ..Tally::default() }
-            }
+            Outcome::Failed(why) => Tally::failed(format!("{what} ({seconds:.1} s): {why}")),
             Outcome::Skipped(why) => {
                 println!("SKIPPED {what}: {why}");
-                Tally { skipped: 1, ..Tally::default() }
+                Tally::skipped(1)
             }
         }
     }

@@ -90,7 +90,7 @@ pub fn programs(workspace: &Workspace, staged: &Path) -> Result<Tally> {
     let sources = sources(workspace)?;
     let Some(compiler) = compiler() else {
         println!("SKIPPED {} C programs: there is no C compiler (apt-get install gcc libc6-dev)", sources.len());
-        return Ok(Tally { skipped: TUNABLES.len() * FORMS.len() * sources.len(), ..Tally::default() });
+        return Ok(Tally::skipped(TUNABLES.len() * FORMS.len() * sources.len()));
     };
     let (headers, library) = (staged.join("include"), staged.join("lib/liblarder_cs.so"));
     let mut tally = Tally::default();
@@ -98,10 +98,7 @@ pub fn programs(workspace: &Workspace, staged: &Path) -> Result<Tally> {
         for (form, defined) in FORMS {
             tally += match compile(compiler, source, &headers, &library, defined, &output.join(form))? {
                 Ok(binary) => run_with_and_without(&binary, form, staged)?,
-                Err(why) => {
-                    println!("FAILED  {} does not compile: {why}", source.display());
-                    Tally { failed: 1, ..Tally::default() }
-                }
+                Err(why) => Tally::failed(format!("{} does not compile: {why}", source.display())),
             };
         }
     }
@@ -183,14 +180,8 @@ fn run_with_and_without(binary: &Path, form: &str, staged: &Path) -> Result<Tall
                 println!("ok      {name}, {form}, {how}");
                 tally.passed += 1;
             }
-            Some(status) => {
-                println!("FAILED  {name}, {form}, {how}: {status}; {}", last_words(&errors));
-                tally.failed += 1;
-            }
-            None => {
-                println!("FAILED  {name}, {form}, {how}: stopped after {} s", PROGRAM_LIMIT.as_secs());
-                tally.failed += 1;
-            }
+            Some(status) => tally.fail(format!("{name}, {form}, {how}: {status}; {}", last_words(&errors))),
+            None => tally.fail(format!("{name}, {form}, {how}: stopped after {} s", PROGRAM_LIMIT.as_secs())),
         }
     }
     Ok(tally)

@@ -54,8 +54,7 @@ pub fn programs(workspace: &Workspace, options: &Options) -> Result<()> {
     programs.retain(|program| options.only.is_empty() || options.only.contains(&program.name));
     let ways = if options.assertions { &On::LARDER[..] } else { &On::ALL };
     let tally = run_programs(workspace, &staged, &programs, ways)?;
-    println!("{tally}");
-    tally.verdict()
+    tally.conclude()
 }
 
 /// Runs every program on the library staged in `staged`.
@@ -149,7 +148,7 @@ fn run_programs(workspace: &Workspace, staged: &Path, programs: &[Program], ways
         Err(why) => {
             println!("SKIPPED {} programs of crates/larder-gc/tests/c: {why}", programs.len());
             let skipped = programs.iter().map(|program| program.ways(ways).len()).sum();
-            return Ok(Tally { skipped, ..Tally::default() });
+            return Ok(Tally::skipped(skipped));
         }
     };
     let stock = stock();
@@ -236,7 +235,7 @@ impl Bench<'_> {
         let ways = program.ways(self.ways);
         if program.is_cpp() && self.cpp.is_none() {
             println!("SKIPPED {}: there is no C++ compiler (apt-get install g++)", program.name);
-            return Ok(Tally { skipped: ways.len(), ..tally });
+            return Ok(Tally::skipped(ways.len()));
         }
         let mut faults = vec![self.compile(program, On::Larder)?];
         if !program.wants.larder_headers {
@@ -247,8 +246,7 @@ impl Bench<'_> {
         }
         let faults: Vec<_> = faults.into_iter().flatten().collect();
         for why in &faults {
-            println!("FAILED  {} does not compile: {why}", program.source.display());
-            tally.failed += 1;
+            tally.fail(format!("{} does not compile: {why}", program.source.display()));
         }
         if !faults.is_empty() {
             return Ok(tally);
@@ -350,15 +348,12 @@ impl Bench<'_> {
         Ok(match status {
             Some(status) if status.success() => {
                 println!("ok      {what} ({seconds:.1} s)");
-                Tally { passed: 1, ..Tally::default() }
+                Tally::passed(1)
             }
-            Some(status) => {
-                println!("FAILED  {what} ({seconds:.1} s): {status}; {}", last_words(&errors));
-                Tally { failed: 1, ..Tally::default() }
-            }
+            Some(status) => Tally::failed(format!("{what} ({seconds:.1} s): {status}; {}", last_words(&errors))),
             None => {
-                println!("FAILED  {what}: stopped after {} s; {}", PROGRAM_LIMIT.as_secs(), last_words(&errors));
-                Tally { failed: 1, ..Tally::default() }
+                let limit = PROGRAM_LIMIT.as_secs();
+                Tally::failed(format!("{what}: stopped after {limit} s; {}", last_words(&errors)))
             }
         })
     }

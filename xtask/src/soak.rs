@@ -62,8 +62,7 @@ pub fn soak(workspace: &Workspace, options: &Options) -> Result<()> {
 
     if options.faults {
         let tally = faults::run(&staged, Effort::long())?;
-        println!("{tally}");
-        return tally.verdict();
+        return tally.conclude();
     }
 
     let start = Instant::now();
@@ -87,8 +86,8 @@ pub fn soak(workspace: &Workspace, options: &Options) -> Result<()> {
         }
         round += 1;
     }
-    println!("soak of {:.0} s: {tally}", start.elapsed().as_secs_f64());
-    tally.verdict()
+    println!("soak of {:.0} s", start.elapsed().as_secs_f64());
+    tally.conclude()
 }
 
 /// `seed`: where their random numbers begin.

@@ -70,8 +70,7 @@ pub fn test(workspace: &Workspace) -> Result<()> {
         tally.skipped += 1;
     }
 
-    println!("{tally}");
-    tally.verdict()
+    tally.conclude()
 }
 
 /// How cycles learn of writes when the fixed heap's tests run with cycles beside the program. What the machine does not offer is skipped.

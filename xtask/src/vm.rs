@@ -44,7 +44,7 @@ pub fn run_all(workspace: &Workspace, staged: &Path) -> Result<Tally> {
     }
     let Some(compiler) = ["cc", "gcc", "clang"].into_iter().find(|name| find(name).is_some()) else {
         println!("SKIPPED the programs of larder_vm.h: there is no C compiler (apt-get install gcc libc6-dev)");
-        return Ok(Tally { skipped: PROGRAMS.len() + 3, ..Tally::default() });
+        return Ok(Tally::skipped(PROGRAMS.len() + 3));
     };
     let output = workspace.scratch("vm")?;
     let guide = output.join("porting.c");
@@ -110,8 +110,8 @@ fn compile(compiler: &str, source: &Path, staged: &Path, output: &Path) -> Resul
     if done.status.success() {
         return Ok(Ok(binary));
     }
-    println!("FAILED  {} does not compile: {}", source.display(), String::from_utf8_lossy(&done.stderr).trim());
-    Ok(Err(Tally { failed: 1, ..Tally::default() }))
+    let errors = String::from_utf8_lossy(&done.stderr);
+    Ok(Err(Tally::failed(format!("{} does not compile: {}", source.display(), errors.trim()))))
 }
 
 /// Runs a program once: what it printed, and how it went.
@@ -125,10 +125,10 @@ fn one(binary: &Path, arguments: &[&str]) -> Result<(String, Tally)> {
         .with_context(|| format!("cannot start {}", binary.display()))?;
     let printed = String::from_utf8_lossy(&done.stdout).into_owned();
     if done.status.success() {
-        return Ok((printed, Tally { passed: 1, ..Tally::default() }));
+        return Ok((printed, Tally::passed(1)));
     }
-    println!("FAILED  {}: {}; {}", name.trim(), done.status, String::from_utf8_lossy(&done.stderr).trim());
-    Ok((printed, Tally { failed: 1, ..Tally::default() }))
+    let errors = String::from_utf8_lossy(&done.stderr);
+    Ok((printed, Tally::failed(format!("{}: {}; {}", name.trim(), done.status, errors.trim()))))
 }
 
 /// Runs a program in every setting, and in Java, and compares its checksums.
@@ -142,10 +142,9 @@ fn settings(program: &str, binary: &Path, sizes: &[&str], java: Option<&Java>) -
             arguments.extend(setting.split_whitespace());
             let (printed, how) = one(binary, &arguments)?;
             let sum = checksum(program, &printed);
-            let differs = how.failed == 0 && (sum.is_none() || first.is_some() && first != sum);
+            let differs = how.failures() == 0 && (sum.is_none() || first.is_some() && first != sum);
             if differs {
-                println!("FAILED  {program} {}: {sum:?} where {first:?} was before", arguments.join(" "));
-                tally.failed += 1;
+                tally.fail(format!("{program} {}: {sum:?} where {first:?} was before", arguments.join(" ")));
             } else {
                 tally += how;
             }
@@ -155,11 +154,8 @@ fn settings(program: &str, binary: &Path, sizes: &[&str], java: Option<&Java>) -
             match java.run(program, sizes, threads)? {
                 Ok(sum) if first.as_ref() == Some(&sum) => tally.passed += 1,
                 other => {
-                    println!(
-                        "FAILED  {program} {} in Java, {threads} threads: {other:?}, {first:?} in C",
-                        sizes.join(" ")
-                    );
-                    tally.failed += 1;
+                    let sizes = sizes.join(" ");
+                    tally.fail(format!("{program} {sizes} in Java, {threads} threads: {other:?}, {first:?} in C"));
                 }
             }
         }
