@@ -11,7 +11,6 @@
 
 pub mod block;
 pub mod class;
-mod growth;
 pub mod owners;
 pub mod pool;
 pub mod space;

@@ -148,9 +148,7 @@ pub fn init(options: &Options) {
     }
     if !ablation::get().leaves_out(Optimization::HugePages) {
         // A group that has hardly room would reclaim for each: half of what there is.
-        let memory =
-            cgroup::memory_limit().map_or(memory::physical_memory(), |limit| limit.min(memory::physical_memory()));
-        HEAP.space.ask_for_huge_pages(Bytes(memory.0 / 2));
+        HEAP.space.ask_for_huge_pages(Bytes(cgroup::memory().0 / 2));
     }
     HEAP.round.store(15 + usize::from(options.all_interior_pointers), Ordering::Relaxed);
     settings::FREE_SPACE_DIVISOR.store(options.free_space_divisor.max(1), Ordering::Relaxed);

@@ -12,7 +12,7 @@ use larder_blocks::owners::{MOST, MOST_CPUS, Origin, Release};
 use larder_blocks::pool::Run;
 use larder_policy::sharing::{RatioFacts, regulated};
 use larder_sys::topology::{self, Level, leader};
-use larder_sys::{cgroup, clock, cpus, env, memory};
+use larder_sys::{cgroup, clock, cpus, env};
 use larder_threads::REGISTRY;
 use larder_units::{Blocks, Bytes, Nanos};
 
@@ -253,7 +253,7 @@ pub(crate) fn after_cycle() {
 /// least. The group's limit may change while the program runs; reading it costs as much as the census of a few hundred blocks.
 fn limit() -> Bytes {
     let max = Some(settings::max_heap()).filter(|max| max.0 > 0);
-    let least = max.into_iter().chain(cgroup::memory_limit()).fold(memory::physical_memory(), Bytes::min);
+    let least = max.into_iter().fold(cgroup::memory(), Bytes::min);
     Bytes(least.0 / 4 * 3)
 }
 

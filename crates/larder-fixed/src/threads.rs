@@ -357,7 +357,7 @@ pub fn suspend(thread: libc::pthread_t) -> bool {
     if thread == unsafe { libc::pthread_self() } {
         return suspend::suspend_self();
     }
-    for _ in 0..MOST_REQUESTS {
+    for request in 1.. {
         // A collector holds every lock with signals masked; so there must be none while a thread is asked. Nor does the thread create helpers
         // for a cycle then: it answers there, and would sleep with the lock that every cycle begins with.
         let suspended = gate::without_collectors(|| {
@@ -368,7 +368,7 @@ pub fn suspend(thread: libc::pthread_t) -> bool {
         }
         // It comes to the gate with the loader's list, and every cycle takes that, too. Who asks cannot hold it meanwhile: a client's thread that
         // does may wait before the gate.
-        if !suspend::may_hold_list(thread as usize) {
+        if request == MOST_REQUESTS || !suspend::may_hold_list(thread as usize) {
             break;
         }
         suspend::resume(thread as usize);
@@ -380,7 +380,7 @@ pub fn suspend(thread: libc::pthread_t) -> bool {
 /// A thread that was suspended with the loader's list is let go, and asked again after so long: on its way to the gate it has the list for
 /// about a microsecond.
 const NEXT_REQUEST: Nanos = Nanos(100_000);
-/// So often. One that holds it still is in a client's callback, and may wait there for what only this thread does.
+/// So often. One that holds it still is in a client's callback, and may wait there for what only this thread does: it stays suspended.
 const MOST_REQUESTS: usize = 1000;
 
 /// Lets a suspended thread go on. False where it was not suspended.

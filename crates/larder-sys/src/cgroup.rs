@@ -4,6 +4,7 @@ use larder_units::Bytes;
 
 use crate::cpus::file_in;
 use crate::env::read_file;
+use crate::memory;
 
 /// Values from here on mean "no limit" in version 1.
 const UNLIMITED: usize = 1 << 60;
@@ -26,6 +27,11 @@ pub fn memory_limit() -> Option<Bytes> {
             }
         })
         .min()
+}
+
+/// What memory there is for the process: the machine's, or what its control groups leave of it.
+pub fn memory() -> Bytes {
+    memory_limit().into_iter().fold(memory::physical_memory(), Bytes::min)
 }
 
 /// The smallest limit from the group up to the root.

@@ -314,6 +314,28 @@ fn a_suspended_thread_does_not_keep_cycles_from_beginning() {
     });
 }
 
+/// A thread that keeps the loader's list, in a callback of its own, is suspended all the same in the end.
+#[test]
+fn a_thread_that_keeps_the_loaders_list_is_suspended_with_it() {
+    static HOLDS: AtomicBool = AtomicBool::new(false);
+    static ENDS: AtomicBool = AtomicBool::new(false);
+    in_child("a_thread_that_keeps_the_loaders_list_is_suspended_with_it", &[], || {
+        init(&Options::default());
+        let suspended = crowd::spawn(|| {
+            loader::with_objects_held(|| {
+                HOLDS.store(true, Ordering::Release);
+                crowd::wait_until(|| ENDS.load(Ordering::Acquire));
+            });
+        });
+        crowd::wait_until(|| HOLDS.load(Ordering::Acquire));
+        assert!(threads::suspend(suspended.id()));
+        assert!(threads::is_suspended(suspended.id()), "it was said to be, and runs");
+        ENDS.store(true, Ordering::Release);
+        assert!(threads::resume(suspended.id()));
+        suspended.join();
+    });
+}
+
 /// What a handler took in the middle of a slow path is in no list before the next cycle.
 #[test]
 fn what_a_handler_took_can_be_freed_before_the_next_cycle() {
