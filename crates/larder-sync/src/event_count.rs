@@ -135,23 +135,25 @@ impl EventCount {
 /// that looked for all of their patience and slept passed a quarter as many messages.
 fn look<R>(mut patience: Patience, attempt: &mut impl FnMut() -> Option<R>) -> Option<R> {
     loop {
-        let mut pauses = 1;
-        let mut stay = Patience::for_nanos(STAY_NS);
-        loop {
-            let result = attempt();
-            if result.is_some() {
-                return result;
-            }
-            if !stay.spin_for(pauses) {
-                break;
-            }
-            pauses = (pauses * 2).min(PAUSES);
-        }
+        let result = stay(attempt);
         // In a model, others run before the second look; more of the same only makes it longer.
-        if cfg!(loom) || !patience.spin() {
-            return None;
+        if result.is_some() || cfg!(loom) || !patience.spin() {
+            return result;
         }
         give_way();
+    }
+}
+
+/// Attempts until the processor should be given away.
+pub(crate) fn stay<R>(attempt: &mut impl FnMut() -> Option<R>) -> Option<R> {
+    let mut pauses = 1;
+    let mut patience = Patience::for_nanos(STAY_NS);
+    loop {
+        let result = attempt();
+        if result.is_some() || !patience.spin_for(pauses) {
+            return result;
+        }
+        pauses = (pauses * 2).min(PAUSES);
     }
 }
 

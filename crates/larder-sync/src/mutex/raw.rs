@@ -1,8 +1,9 @@
 //! The lock without its data: the word, and what is done with it. The module's page has the steps and the proof.
 
-use crate::atomic::{AtomicBool, AtomicPtr, Ordering};
+use crate::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use crate::spin::Patience;
 use crate::step;
+use crate::ticks;
 use crate::waiter::{MESSAGE, Passive, Turn, Turns, Waiter, current_cpu};
 use core::fmt;
 use core::ptr::{self, NonNull};
@@ -27,12 +28,29 @@ const OTHERS_NS: u64 = if cfg!(loom) { 0 } else { 2_000 };
 /// Pauses between two looks, at most. Looks take the line from a holder that comes back at once.
 const PAUSES: u32 = 16;
 
+/// How long a thread keeps away from a lock whose holder comes back at once.
+const APART_NS: u64 = 6_000;
+/// The round of one thread, from release to release, below which two who take turns get less done: the line of a lock takes 100 to
+/// 200 ns from one processor to another and back. (100 to 200 ns did about the same; Xeon, Sapphire Rapids, 2 CPUs, 2026-11-22.)
+const ROUND_NS: u64 = 150;
+/// Of those who have to wait, one in so many finds out how long a round is: while they do not keep away, and while they do.
+const COUNTS: u64 = 256;
+const COUNTS_APART: u64 = 16;
+/// The lowest bits of the time are not random.
+const DICE_TICKS: u64 = 16;
+
 /// A mutex without data; see the [module](super).
 pub struct RawMutex {
     /// Flags, and the waiter that came last. Sync: `mutex.hold`, `mutex.push`.
     word: AtomicPtr<Waiter>,
     /// Somebody had to wait, and since then no holder has found the word without others. Sync: a hint.
     crowded: AtomicBool,
+    /// Whoever has to wait keeps away at first. Sync: a hint.
+    apart: AtomicBool,
+    /// Somebody who keeps away wants releases counted. Sync: a hint.
+    counted: AtomicBool,
+    /// Releases that were counted, modulo 2^32. Sync: written by the holder; a hint to others.
+    releases: AtomicU32,
     /// Sync: this lock.
     passive: Passive,
     /// Sync: this lock.
@@ -67,6 +85,9 @@ impl RawMutex {
             Self {
                 word: AtomicPtr::new(ptr::null_mut()),
                 crowded: AtomicBool::new(false),
+                apart: AtomicBool::new(false),
+                counted: AtomicBool::new(false),
+                releases: AtomicU32::new(0),
                 passive: Passive::new(),
                 turns: Turns::new(),
             }
@@ -91,14 +112,19 @@ impl RawMutex {
     }
 
     /// Not inlined, so that what is expected is not chosen without a branch, and then waits for this. The holder, who has the line, takes
-    /// the hint back.
+    /// the hint back, or counts its release for somebody who keeps away.
     #[cold]
     fn look(&self, likely: usize) -> *mut Waiter {
         // ORDER mutex.hold: Relaxed; the compare-and-swap decides.
         let word = self.word.load(Ordering::Relaxed);
-        if likely == LOCKED && word.addr() == LOCKED {
-            // ORDER mutex.hold: Relaxed; a hint.
-            self.crowded.store(false, Ordering::Relaxed);
+        if likely == LOCKED {
+            // ORDER mutex.hold: Relaxed, all; hints.
+            if self.counted.load(Ordering::Relaxed) {
+                let releases = self.releases.load(Ordering::Relaxed);
+                self.releases.store(releases.wrapping_add(1), Ordering::Relaxed);
+            } else if word.addr() == LOCKED {
+                self.crowded.store(false, Ordering::Relaxed);
+            }
         }
         word
     }
@@ -143,6 +169,7 @@ impl RawMutex {
     fn lock_slow(&self) {
         // ORDER mutex.hold: Relaxed; a hint.
         self.crowded.store(true, Ordering::Relaxed);
+        self.keep_apart();
         let waiter = Waiter::new();
         let mut heir = false;
         // Woken, and not yet made a step of its own.
@@ -202,6 +229,38 @@ impl RawMutex {
             pauses = 1;
             // ORDER mutex.hold: Relaxed; see above.
             word = self.word.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Keeps away for a while from a lock to which its holder comes back so soon that two who take turns get less done than one of
+    /// them alone: the lock's line takes longer from one processor to another than a whole round of one thread. Whether it is
+    /// so is found out now and then, by counting the releases meanwhile. (Counted all the time, by a store to the line of
+    /// the lock, two threads with 250 steps outside got a sixth less done.)
+    fn keep_apart(&self) {
+        // A model has no time.
+        if cfg!(loom) {
+            return;
+        }
+        // ORDER mutex.hold: Relaxed, here and below; hints.
+        let apart = self.apart.load(Ordering::Relaxed);
+        let dice = ticks::now() / DICE_TICKS;
+        let counts = dice.is_multiple_of(if apart { COUNTS_APART } else { COUNTS });
+        if !apart && !counts {
+            return;
+        }
+        let before = self.releases.load(Ordering::Relaxed);
+        if counts {
+            self.counted.store(true, Ordering::Relaxed);
+        }
+        let mut patience = Patience::for_nanos(APART_NS);
+        while patience.spin_for(PAUSES) {}
+        if counts {
+            let rounds = self.releases.load(Ordering::Relaxed).wrapping_sub(before);
+            self.counted.store(false, Ordering::Relaxed);
+            let now = u64::from(rounds) * ROUND_NS > APART_NS;
+            if now != apart {
+                self.apart.store(now, Ordering::Relaxed);
+            }
         }
     }
 

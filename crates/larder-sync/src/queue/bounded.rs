@@ -227,7 +227,7 @@ impl<T> BoundedQueue<T> {
 
 /// Keeps threads apart that have met at a cursor: who loses waits, longer each time, while the winner goes on alone with
 /// all lines in its cache. Two that go on side by side transfer four lines for each message.
-struct Apart {
+pub(super) struct Apart {
     pauses: u32,
 }
 
@@ -237,13 +237,13 @@ const FIRST_PAUSES: u32 = 32;
 const MOST_PAUSES: u32 = 256;
 
 impl Apart {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { pauses: FIRST_PAUSES }
     }
 
     /// Waits, and reads the cursor.
     #[cold]
-    fn then_read(&mut self, cursor: &AtomicUsize) -> usize {
+    pub(super) fn then_read(&mut self, cursor: &AtomicUsize) -> usize {
         if !cfg!(loom) {
             for _ in 0..self.pauses {
                 spin_loop();

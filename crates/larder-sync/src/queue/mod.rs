@@ -4,19 +4,29 @@
 //!
 //! | | [`TicketQueue`] (first form) | [`BoundedQueue`] (second form) |
 //! |---|---|---|
-//! | who arrives | takes a ticket by fetch-and-add, and is bound to it | claims a slot by compare-and-swap, if it is ready |
-//! | full, empty | waits, in the order of tickets | may return; `put` and `take` wait in no order |
+//! | who arrives | draws a ticket, and is bound to it | claims a slot by compare-and-swap, if it is ready |
+//! | full, empty | looks ten times; then draws a ticket all the same and waits in the order of tickets | may return; `put` and `take` wait in no order |
 //! | turn of slot `i` | `i + k * capacity`: of the tickets that may use it | the same when empty, one more when full |
 //! | a slow thread delays | those of its own slot | those behind it, when it has claimed a slot and not finished |
 //!
-//! **When to use:** the second form in general; the first where threads are few, run, and order of arrival matters. **When
-//! not:** the first form with more threads than processors: a ticket is served in turn even if its holder does not run.
+//! **When to use:** the second form in general, and where a try is needed; the first where nobody must be passed by for long: who
+//! has waited for ten looks is served in its turn, whoever comes later. **When not:** the first form where threads often sleep in
+//! it: a ticket is served in turn even if its holder does not run, and everybody waits for it.
 //! **Progress:** neither is lock-free: a thread that stops between claiming and finishing delays others. Nobody spins without
 //! bound. **Order:** first in, first out in claims. **Cost:** one atomic addition or compare-and-swap, a store, and a look at
-//! whether somebody sleeps, without a fence ([`asymmetric`](crate::asymmetric)). In the second form, who loses at a
+//! whether somebody sleeps, without a fence ([`asymmetric`](crate::asymmetric)). Who loses at a
 //! cursor stays away for 1 to 7 us, so that one goes on alone instead of two side by side. Who waits looks for 10 us, at its own
 //! cursor and slot only, and gives its processor away after each microsecond; then it sleeps. **Cancellation, panics:** a thread must
 //! not be cancelled in here; nothing here runs the caller's code while a slot is claimed.
+//!
+//! # What is different from the published first form
+//!
+//! There, who arrives adds one to the cursor and is bound to that ticket at once. With more threads than processors most tickets
+//! are then in the hands of threads that do not run: with two threads of either kind on two processors and 16 slots, every 16
+//! messages waited for four switches of the kernel. Here a thread that would have to wait looks ten times, a microsecond each, and
+//! gives its processor away in between; while it has no ticket it is in nobody's way. A ticket that is served at once is drawn by
+//! compare-and-swap; who has looked ten times, or lost ten swaps, draws by fetch-and-add, whatever the ticket, as published. So at
+//! most ten turns of the kernel pass until a thread has its place in the order.
 //!
 //! # The flaw of the published second form
 //!
