@@ -161,7 +161,7 @@ impl<S: ChunkSource> Buffers<S> {
         }
         let side = self.side();
         let by_id = wanted == Processors::ConcurrencyIds && self.transactions.mode() == Mode::ConcurrencyIds;
-        let cpus = larder_sys::cpus::allowed();
+        let cpus = larder_sys::cpus::allowed_to_process();
         let processors = if by_id { cpus.min(allocating_threads) } else { cpus };
         let largest = Bytes(self.largest.load(Ordering::Relaxed));
         let next = next_side(side, FlipFacts { unused, largest, processors, allocating_threads });

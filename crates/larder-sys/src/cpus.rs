@@ -27,9 +27,21 @@ fn last_of_cpu_list(text: &[u8]) -> Option<usize> {
 
 /// CPUs that the calling thread's affinity mask allows.
 pub fn allowed() -> usize {
+    allowed_to(0)
+}
+
+/// CPUs that the process may use, as far as two of its threads tell: the calling one, which may be bound to a CPU of its own, and the
+/// one that began the program.
+pub fn allowed_to_process() -> usize {
+    // SAFETY: getpid has no preconditions.
+    allowed().max(allowed_to(unsafe { libc::getpid() }))
+}
+
+/// As [`allowed`], of a thread by its number; 0 is the calling thread.
+fn allowed_to(thread: libc::pid_t) -> usize {
     let mut set = [0u64; 128];
     // SAFETY: the buffer is valid for its length. The raw call returns how many bytes the kernel wrote.
-    let n = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&set), set.as_mut_ptr()) };
+    let n = unsafe { libc::syscall(libc::SYS_sched_getaffinity, thread, size_of_val(&set), set.as_mut_ptr()) };
     if n <= 0 {
         return 1;
     }
@@ -204,6 +216,22 @@ mod tests {
     fn the_numbers_are_ordered() {
         assert!(usable() >= 1 && usable() <= allowed());
         assert!(allowed() <= possible());
+    }
+
+    #[test]
+    fn a_thread_that_is_bound_does_not_stand_for_the_process() {
+        extern crate std;
+        let all = allowed_to_process();
+        let bound = std::thread::spawn(|| {
+            // SAFETY: all zeroes are an empty set, and the calls have no other preconditions.
+            unsafe {
+                let mut set: libc::cpu_set_t = core::mem::zeroed();
+                libc::CPU_SET(libc::sched_getcpu() as usize, &mut set);
+                assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &set), 0);
+            }
+            (allowed(), allowed_to_process())
+        });
+        assert_eq!(bound.join().expect("the thread does not panic"), (1, all));
     }
 
     #[test]
