@@ -29,7 +29,7 @@
 //! **Markers.** The marker thread is one; where there are CPUs and much is to be marked, helpers of the crew join it
 //! ([`Crew::mark_beside`](larder_trace::crew::Crew::mark_beside)). It alone asks for pages and pushes what is on them, and no round is open then.
 //!
-//! **Help.** Between the budget and the point at which the cycle is overtaken, who allocates marks in proportion; see `drain`.
+//! **Help.** Between the budget and the point at which the cycle is overtaken, who allocates marks in proportion; see `marking::drain`.
 //!
 //! **Clients see nothing of it but time.** Everything that a client is told or asked happens in the final stop, on a thread
 //! of the program that allocates or collects, in the order of a stop cycle: events, links, finalizers, toggle references.
@@ -40,40 +40,35 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use larder_events::PhaseKind;
-use larder_policy::concurrent::{self as policy, CleanFacts, CrewFacts, StartFacts, WholeFacts};
+use larder_policy::concurrent::{self as policy, CrewFacts, StartFacts, WholeFacts};
 use larder_sync::parker::Event as Bell;
-use larder_sys::signal::Mask;
+use larder_sys::say;
 use larder_sys::vector::Vector;
 use larder_sys::watch::{Kind, Watch};
-use larder_sys::{clock, say};
-use larder_threads::{REGISTRY, stop};
-use larder_trace::crew::{Beside, CREW, GUESTS};
+use larder_trace::crew::CREW;
 use larder_trace::marker::Tally;
-use larder_trace::{Entry, Interior, Marker};
-use larder_units::{Blocks, Bytes, Nanos, PAGE};
+use larder_trace::{Entry, Marker};
+use larder_units::{Bytes, Nanos};
 
-use crate::ablation::Optimization;
 use crate::barrier::{self, Algorithm};
 use crate::epochs::Epochs;
 use crate::heap::HEAP;
 use crate::timeline::Timeline;
 use crate::view::View;
-use crate::{
-    ablation, cycle, dirty, finalization, gate, generations, kind, large, lock, own_threads, pacing, refill, roots,
-    settings,
-};
+use crate::{cycle, dirty, generations, kind, own_threads, pacing, settings};
 
 mod guests;
 mod looking;
+mod marking;
 mod stacks;
 mod watching;
 
 pub(crate) use guests::hand_over;
-use guests::{HANDED_OVER_NESTED, HELP_FROM, LEFT, help, with_guests};
-use looking::{look_at_stacks, look_in_stop};
+use guests::{HANDED_OVER_NESTED, HELP_FROM, help, with_guests};
+use marking::marker_main;
 use stacks::Stacks;
 pub(crate) use stacks::push_stacks;
-use watching::{end_watch, end_watch_of_stacks, fetch, watch_all};
+use watching::fetch;
 
 const IDLE: u32 = 0;
 const ASKED: u32 = 1;
@@ -136,10 +131,6 @@ static BY_HELPERS: AtomicU64 = AtomicU64::new(0);
 /// Bytes of stacks that final stops did not read, over all cycles. Sync: collectors add in a stopped world; a statistic.
 static UNWRITTEN_STACKS: AtomicU64 = AtomicU64::new(0);
 
-/// How long the marker thread waits for somebody to finish before it cleans once more.
-const CLEAN_AGAIN_NS: u64 = 10_000_000;
-/// ... and how often: a program that does not allocate need not pay for it.
-const CLEANS_WAITING: u32 = 20;
 /// Stack of the marker thread.
 const STACK: usize = 256 << 10;
 
@@ -653,328 +644,10 @@ pub(crate) fn plan(budget: Bytes) {
     START_AFTER.store(start.0, Ordering::Relaxed);
 }
 
-extern "C" fn marker_main(_: *mut c_void) -> *mut c_void {
-    Mask::all_but_faults().set();
-    // SAFETY: the name is a C string of fewer than 16 bytes.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"larder-conc".as_ptr()) };
-    let mut cleans = 0;
-    loop {
-        let seen = BELL.current();
-        match phase() {
-            ASKED => {
-                cleans = 0;
-                begin();
-            }
-            IDLE => {
-                end_watch_of_stacks();
-                if !generations::is_on() {
-                    end_watch();
-                }
-            }
-            _ => {}
-        }
-        if phase() == MARKING {
-            mark();
-        }
-        if phase() != READY || cleans == CLEANS_WAITING {
-            BELL.wait(seen);
-        } else if !BELL.wait_timeout(seen, CLEAN_AGAIN_NS) && change(READY, MARKING) {
-            cleans += 1;
-            clean();
-            ready();
-        }
-    }
-}
-
 /// The state. For the marker thread, in the phases that `Guarded` names.
 fn own_state<'a>() -> &'a mut State {
     // SAFETY: see `Guarded`; each caller keeps it for one step.
     unsafe { &mut *STATE.0.get() }
-}
-
-/// From `ASKED` to `MARKING`, or back to `IDLE`.
-fn begin() {
-    own_state().timeline.clear();
-    let begun = clock::now();
-    // A fork waits meanwhile: its child must find no block on its way to the pool, and a watch that is whole.
-    let inside = gate::pass_gate();
-    // What the last cycle found dead is found now: while this one marks, no block becomes free.
-    while phase() == ASKED && pacing::census(Blocks(usize::MAX / 2)) {}
-    let begun = own_state().timeline.add(PhaseKind::Census, begun, 0);
-    // Outside of every lock, since creating threads takes the loader's.
-    let wanted = NEXT_MARKERS.load(Ordering::Relaxed);
-    own_state().markers = if wanted > 1 { cycle::prepared(|| CREW.prepare(wanted)).max(1) } else { 1 };
-    if cycle::is_disabled() {
-        give_way();
-        return;
-    }
-    if let Err(e) = watch_all() {
-        say!("cannot watch writes ({}: errno {}): cycles are not concurrent any more", e.call, e.errno);
-        turn_off();
-        give_way();
-        return;
-    }
-    let State { timeline, watched, .. } = own_state();
-    timeline.add(PhaseKind::Watch, begun, *watched);
-    HURRY.store(false, Ordering::Relaxed);
-    drop(inside);
-    gate::with_objects_inside(|| {
-        let started = cycle::with_cycle_lock(|| {
-            if phase() != ASKED {
-                // A stop cycle came first.
-                return false;
-            }
-            start_in_stopped_world();
-            enter(MARKING);
-            true
-        });
-        if started {
-            let begun = clock::now();
-            // The world runs on; the loader's list and the lock keep what is looked at where it is.
-            with_marker(|marker| {
-                lock::with(|| {
-                    // SAFETY: data of loaded objects and registered ranges, which stay while the two are held.
-                    roots::for_each_range_of_cycle(|low, high| unsafe {
-                        marker.scan_now(low, high, Interior::AsConfigured);
-                    });
-                });
-            });
-            let begun = own_state().timeline.add(PhaseKind::StaticData, begun, 0);
-            if let Way::Watch(_) = own_state().way {
-                let threads = look_at_stacks();
-                own_state().timeline.add(PhaseKind::Stacks, begun, threads);
-            }
-        }
-    });
-}
-
-/// From `ASKED` to `IDLE`: there will be no cycle.
-fn give_way() {
-    if change(ASKED, IDLE) {
-        pacing::renew_budget();
-    }
-}
-
-/// The short stop at the beginning.
-fn start_in_stopped_world() {
-    lock::acquire();
-    let begun = clock::now();
-    let registry = REGISTRY.lock_to_stop();
-    let threads = cycle::stop_between_no_vectors(&registry).signalled as usize;
-    let stopped = own_state().timeline.add(PhaseKind::StopThreads, begun, threads);
-    refill::lock_all();
-    large::LOCK.lock_raw();
-    let state = own_state();
-    // SAFETY: the world is stopped, and the locks are held.
-    unsafe {
-        if state.way == Way::Barrier(Algorithm::Snapshot) {
-            // What is not handed out yet must be born marked: nobody else looks at it.
-            refill::retire_in_stopped_world();
-        } else {
-            // Buffers are clear, and what is handed out of them is seen by its writes. Shelves are not.
-            refill::retire_shelves_in_stopped_world();
-        }
-    }
-    // Whatever came since that was looked at: a cycle that is not young is right without it.
-    state.young &= generations::is_whole();
-    let now = Epochs::now();
-    cycle::begin_epochs(if state.young { now.of_young_cycle() } else { now.of_full_cycle() });
-    state.tally = Tally::default();
-    state.figures = Figures { start: begun, markers: 1, ..Figures::default() };
-    state.since_at_start = HEAP.since.load(Ordering::Relaxed);
-    let to_mark = if state.young { state.since_at_start } else { HEAP.live.load(Ordering::Relaxed) };
-    TO_MARK[usize::from(state.young)].store(to_mark, Ordering::Relaxed);
-    let way = state.way;
-    with_marker(|marker| {
-        if let Way::Barrier(algorithm) = way {
-            barrier::activate(Some(algorithm));
-            if algorithm == Algorithm::Snapshot {
-                // The snapshot has all roots.
-                // SAFETY: the loader's list and the allocation lock are held, and the world stands still.
-                roots::for_each_range_of_cycle(|low, high| unsafe {
-                    marker.scan_now(low, high, Interior::AsConfigured);
-                });
-            }
-        }
-        look_in_stop(marker);
-        // SAFETY: the world is stopped and the locks of the classes and of the large objects are held.
-        unsafe { cycle::push_uncollectable(marker) };
-        finalization::push_roots(|word| marker.word(word, Interior::Always));
-    });
-    // SAFETY: taken above.
-    unsafe {
-        large::LOCK.unlock_raw();
-        refill::unlock_all();
-    }
-    own_state().timeline.add(PhaseKind::StartRoots, stopped, 0);
-    registry.resume_world();
-    drop(registry);
-    // SAFETY: taken above.
-    unsafe { lock::release() };
-    let State { figures, timeline, .. } = own_state();
-    figures.start_pause = timeline.add(PhaseKind::StartStop, begun, threads).since(begun);
-    cycle::count_pause(own_state().figures.start_pause);
-    stop::wake_resumed(pacing::usable_cpus());
-}
-
-/// Runs `f` with a marker that goes on where the last one was. Its queue is empty afterwards.
-fn with_marker_of<R>(aside: &mut Vector<Entry>, tally: &mut Tally, f: impl FnOnce(&mut Marker<'_, View>) -> R) -> R {
-    // SAFETY: the marker thread, one at a time; the thread was created after `prepare_beside`.
-    let mut marker = Marker::new(View::new(Epochs::now()), unsafe { CREW.beside() });
-    marker.put_aside(aside, BORN_UNMARKED.load(Ordering::Relaxed));
-    let result = f(&mut marker);
-    marker.flush();
-    *tally += marker.tally;
-    result
-}
-
-/// As [`with_marker_of`], with the state's own.
-fn with_marker<R>(f: impl FnOnce(&mut Marker<'_, View>) -> R) -> R {
-    let State { aside, tally, .. } = own_state();
-    with_marker_of(aside, tally, f)
-}
-
-/// Marks until nothing is left or somebody hurries, about `work` bytes, and lets guests help meanwhile. Returns whether nothing is left.
-///
-/// "The marker thread" below is a round of markers where there are several: it has nothing left when the round has ended.
-///
-/// | step | marker thread | guest |
-/// |---|---|---|
-/// | 1 | opens (under the lock) | enters, if it is open (under the lock) |
-/// | 2 | marks; shares its oldest entries | steals, and marks until it has done its part |
-/// | 3 | has nothing left: takes what was brought back | brings back what is left, and leaves (under the lock) |
-/// | 4 | nothing was brought, and nobody is inside: closes (under the lock) | |
-///
-/// An entry is always with the marker thread, in its list, with somebody inside, or among what was brought back; so when
-/// step 4 finds none of these under the lock, there is none.
-fn drain(work: Bytes) -> bool {
-    with_guests(|guests| guests.open = true);
-    let State { aside, tally, figures, markers, .. } = own_state();
-    let worth = match CHOSEN_MARKERS.load(Ordering::Relaxed) {
-        0 => work.0 / policy::WORTH_A_MARKER_BESIDE.0,
-        chosen => chosen,
-    };
-    let markers = worth.clamp(1, *markers);
-    figures.markers = figures.markers.max(markers as u32);
-    let beside = Beside { interrupted: &HURRY, bring, made_meanwhile: BORN_UNMARKED.load(Ordering::Relaxed) };
-    with_marker_of(aside, tally, |marker| {
-        CREW.open_beside(marker, true);
-        loop {
-            if markers > 1 {
-                let (others, overflowed) = CREW.mark_beside(markers, marker, &beside);
-                marker.tally += others;
-                BY_HELPERS.fetch_add(others.bytes as u64, Ordering::Relaxed);
-                if overflowed {
-                    marker.note_overflow();
-                }
-            } else {
-                marker.drain_until(|_| {}, || HURRY.load(Ordering::Relaxed));
-            }
-            let hurries = HURRY.load(Ordering::Relaxed);
-            // One entry at a time, so that guests have the others; all of them where there is no time.
-            while CREW.take_back_beside(marker) && hurries {}
-            let seen = LEFT.current();
-            let (alone, finished) = with_guests(|guests| {
-                while let Some(entry) = guests.left.pop() {
-                    marker.push(entry);
-                }
-                let alone = guests.inside == [false; GUESTS];
-                let finished = hurries || marker.is_idle();
-                // Nobody enters any more once there is no time, or nothing to be done that is not inside.
-                guests.open &= !(hurries || (alone && finished));
-                (alone, finished)
-            });
-            match (finished, alone) {
-                (true, true) => break,
-                (true, false) => LEFT.wait(seen),
-                (false, _) => {}
-            }
-        }
-        CREW.open_beside(marker, false);
-    });
-    with_guests(|guests| {
-        while let Some(entry) = guests.aside.pop() {
-            guests.overflowed |= aside.push(entry).is_err();
-        }
-        *tally += core::mem::take(&mut guests.tally);
-        figures.helps += core::mem::take(&mut guests.helps);
-        figures.bytes_helped += core::mem::take(&mut guests.helped);
-        if core::mem::take(&mut guests.overflowed) {
-            // SAFETY: the marker thread, whose marker is gone.
-            unsafe { CREW.beside() }.stack.note_overflow();
-        }
-    });
-    // SAFETY: as above.
-    unsafe { CREW.beside() }.stack.is_empty()
-}
-
-/// Takes what a helper has put aside.
-fn bring(aside: &mut Vector<Entry>) {
-    with_guests(|guests| {
-        while let Some(entry) = aside.pop() {
-            guests.overflowed |= guests.aside.push(entry).is_err();
-        }
-    });
-}
-
-/// From `MARKING` to `READY`.
-fn mark() {
-    let begun = clock::now();
-    let mut found_before = None;
-    let State { timeline, tally, young, .. } = own_state();
-    let mut again = drain(Bytes(TO_MARK[usize::from(*young)].load(Ordering::Relaxed)));
-    let traced = timeline.add(PhaseKind::Trace, begun, tally.bytes);
-    TRACED_NS.store(traced.since(begun).0, Ordering::Relaxed);
-    let mut rounds = 0;
-    while again {
-        let begun = clock::now();
-        let Some(found) = clean() else { break };
-        rounds += 1;
-        let took = clock::now().since(begun);
-        again = policy::cleans_again(CleanFacts { found, found_before, rounds, took, goal: pause_goal() });
-        found_before = Some(found);
-    }
-    ready();
-}
-
-/// One round: asks for written pages, scans what is on them, and marks. Returns how many pages they were; `None` where
-/// that is not possible or left out, or somebody hurries.
-fn clean() -> Option<usize> {
-    let State { watch, way, watched, aside, tally, figures, .. } = own_state();
-    let left_out = ablation::get().leaves_out(Optimization::Clean);
-    if left_out || watch.as_ref().is_some_and(|watch| !watch.cleans_while_running()) || HURRY.load(Ordering::Relaxed) {
-        return None;
-    }
-    let new = Epochs::now().new;
-    let begun = clock::now();
-    let found = with_marker_of(aside, tally, |marker| {
-        let found = fetch(watch, *way, watched, true, |low, high| dirty::push(marker, new, low, high));
-        if found.is_err() {
-            // Pages may be clean that nobody has scanned: everything that is marked is scanned again in the stop.
-            marker.note_overflow();
-        }
-        found.ok()
-    })?;
-    figures.rounds += 1;
-    figures.pages[0] += found;
-    let drained = drain(Bytes(found.saturating_mul(PAGE.0)));
-    own_state().timeline.add(PhaseKind::Clean, begun, found);
-    drained.then_some(found)
-}
-
-/// From `MARKING`: what is left is the final stop's.
-fn ready() {
-    let State { figures, timeline, tally, .. } = own_state();
-    figures.hurried |= HURRY.load(Ordering::Relaxed);
-    let now = clock::now();
-    figures.beside = now.since(figures.start);
-    if figures.ready.0 == 0 {
-        figures.ready = now;
-        let resumed = Nanos(figures.start.0 + figures.start_pause.0);
-        timeline.add_until(PhaseKind::Beside, resumed, now, tally.bytes);
-    }
-    enter(READY);
-    MARKED.bump_and_wake_all();
 }
 
 /// In a child of fork: there is no marker thread, and the parent's watch is not this process's. Marks of a cycle under way are

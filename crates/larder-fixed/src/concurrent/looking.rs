@@ -10,7 +10,8 @@ use larder_threads::{REGISTRY, Thread, ThreadState, stop};
 use larder_trace::{Interior, Marker};
 use larder_units::{Bytes, Nanos};
 
-use super::{BORN_UNMARKED, HURRY, State, Way, own_state, pause_goal, with_marker, with_marker_of};
+use super::marking::{with_marker, with_marker_of};
+use super::{BORN_UNMARKED, HURRY, State, Way, own_state, pause_goal};
 use crate::view::View;
 use crate::{cycle, hooks, lock, pacing, roots};
 
