@@ -251,6 +251,8 @@ impl RawMutex {
         let before = self.releases.load(Ordering::Relaxed);
         if counts {
             self.counted.store(true, Ordering::Relaxed);
+            // Again: the holder may have taken it back before it saw the other.
+            self.crowded.store(true, Ordering::Relaxed);
         }
         let mut patience = Patience::for_nanos(APART_NS);
         while patience.spin_for(PAUSES) {}
