@@ -79,7 +79,7 @@ struct Central(UnsafeCell<[List; kind::MAX]>);
 unsafe impl Sync for Central {}
 
 /// The first owner's lists, and in the setting all-shared the only ones.
-static CENTRALS: [Central; COUNT] = [const { Central(UnsafeCell::new([const { List::EMPTY }; kind::MAX])) }; COUNT];
+static CENTRALS: [Central; COUNT] = [const { Central(UnsafeCell::new([const { List::UNUSED }; kind::MAX])) }; COUNT];
 /// Address of the other owners' lists, zeroed until they are used; 0 where blocks have no owners.
 ///
 /// Sync: written once, at initialisation.
@@ -225,6 +225,8 @@ fn count_taken(marks: &[AtomicU8]) -> usize {
 }
 
 impl List {
+    /// All zeroes, which take no place in the library's file and no memory.
+    const UNUSED: Self = Self { ready: false, head: 0, cursor: 0, current: 0, again: 0, ..Self::EMPTY };
     const EMPTY: Self = Self {
         ready: true,
         epoch: 0,
@@ -874,7 +876,7 @@ pub(crate) unsafe fn retire_in_stopped_world() -> usize {
         } else {
             // SAFETY: the caller holds the lock.
             let lists = unsafe { &mut *CENTRALS[b.class.get() as usize].0.get() };
-            lists[b.kind.get() as usize].link(at);
+            lists[b.kind.get() as usize].made_ready().link(at);
         }
         at = next;
     }

@@ -341,26 +341,29 @@ impl<H: Host> Heap<H> {
                 "the kernel refuses this thread's restartable sequences: create it with pthread_create",
             ));
         }
-        let thread = self.registry.join()?;
-        thread.card_bias.set(self.space.card_bias());
-        thread.barrier.set(self.config.barrier as u32);
-        thread.shape.set(self.shape.get());
-        thread.heap.set(core::ptr::from_ref(self).cast());
-        if self.config.ambiguous_stacks {
+        let stack_base = if self.config.ambiguous_stacks {
             let Some((_, base)) = larder_sys::thread::stack_bounds() else {
-                self.registry.leave(thread);
                 return Err(CreateError::Setting(
                     "cannot find out where this thread's stack begins: attach it without ambiguous stacks",
                 ));
             };
-            thread.stack_base.set(base);
-        }
+            base
+        } else {
+            core::ptr::null_mut()
+        };
+        let thread = self.registry.join()?;
+        // A collection may be on, which reads the record of a thread that is safe and, in a flip, writes it.
+        self.safepoint.leave(&thread.status);
+        thread.card_bias.set(self.space.card_bias());
+        thread.barrier.set(self.config.barrier as u32);
+        thread.shape.set(self.shape.get());
+        thread.heap.set(core::ptr::from_ref(self).cast());
+        thread.stack_base.set(stack_base);
         thread.thread_pointer.set(if by_sequences {
             larder_sys::thread::thread_pointer()
         } else {
             core::ptr::null_mut()
         });
-        self.safepoint.leave(&thread.status);
         // Not before: no flip comes now until the thread's next safepoint.
         // SAFETY: the calling thread's.
         unsafe { self.buffers.aim(&thread.near, thread.thread_pointer.get()) };
@@ -394,6 +397,9 @@ impl<H: Host> Heap<H> {
 
     pub(crate) fn forget_roots(&self, thread: &Thread) {
         thread.frames.set(core::ptr::null_mut());
+        // No stack, also for whoever has the record next, until it has been safe.
+        thread.stack_base.set(core::ptr::null_mut());
+        thread.stack_pointer.set(core::ptr::null_mut());
         // SAFETY: the owner thread, or one that does not run any more.
         unsafe { (*thread.locals.get()).clear() };
     }

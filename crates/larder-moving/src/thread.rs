@@ -57,7 +57,8 @@ pub struct Thread {
     pub(crate) old_lab: Lab,
     pub(crate) stores: UnsafeCell<[usize; STORES]>,
     pub(crate) stored: Cell<usize>,
-    /// Where its stack begins (the highest address), and how far it reached when the thread became safe.
+    /// Where its stack begins (the highest address), and how far it reached when the thread became safe. Null while the thread attaches
+    /// or detaches: it is safe then, and has no roots.
     pub(crate) stack_base: Cell<*mut u8>,
     pub(crate) stack_pointer: Cell<*mut u8>,
     /// Its thread pointer, if the kernel restarts its sequences; else null.

@@ -5,6 +5,7 @@ mod mini;
 use larder_moving::{Collection, Config, Keep};
 use mini::*;
 use std::hint::black_box;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
 fn an_address_into_an_object_keeps_it_where_it_is() {
@@ -95,6 +96,34 @@ fn a_thread_without_exact_roots_keeps_what_its_stack_shows() {
         }
     });
     assert!(heap.stats().kept_blocks > 0);
+}
+
+#[test]
+fn threads_attach_and_detach_while_another_collects() {
+    let heap = heap(Config { ambiguous_stacks: true, ..small() });
+    let left = AtomicUsize::new(4);
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let (heap, left) = (&heap, &left);
+            scope.spawn(move || {
+                for round in 0..400 {
+                    // The record is a new one, its last thread's, or another's whose stack is no more.
+                    let mut vm = heap.attach().unwrap();
+                    if round % 3 != 0 {
+                        let object = black_box(on_the_stack_only(&vm, seed * 1000 + round));
+                        vm.blocking(std::thread::yield_now);
+                        assert_eq!(number(black_box(object)), seed * 1000 + round);
+                    }
+                }
+                // ORDER test.count: Relaxed; it orders nothing.
+                left.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        let vm = heap.attach().unwrap();
+        while left.load(Ordering::Relaxed) > 0 {
+            vm.collect(Collection::Young);
+        }
+    });
 }
 
 #[test]

@@ -27,6 +27,10 @@ use crate::window::{self, Form, Look, Portable};
 pub use crate::words::WORDS;
 use crate::words::Words;
 
+/// What is told of entries that were made public, and who says that marking should end.
+type Announce<'a> = &'a mut dyn FnMut(usize);
+type Interrupted<'a> = &'a mut dyn FnMut() -> bool;
+
 /// [`descriptor::STACK`], rotated as a descriptor is to get at its length in words.
 const STACK_ROTATED: usize = descriptor::STACK.rotate_right(3);
 /// Words that are worth sharing.
@@ -297,7 +301,9 @@ impl<'a, H: Objects> Marker<'a, H> {
 
     /// As [`Marker::drain`], but leaves what is left on its stack when `interrupted` says so. It is asked for every batch.
     /// Returns whether nothing is left.
-    pub fn drain_until(&mut self, announce: impl FnMut(usize), interrupted: impl FnMut() -> bool) -> bool {
+    pub fn drain_until(&mut self, mut announce: impl FnMut(usize), mut interrupted: impl FnMut() -> bool) -> bool {
+        // Called for every batch at most; with a copy of the loop for each caller the loops were two thirds of the library.
+        let (announce, interrupted): (Announce<'_>, Interrupted<'_>) = (&mut announce, &mut interrupted);
         if self.ablation.leaves_out(Optimization::Prefetch) {
             self.drain_as::<false>(announce, interrupted)
         } else {
@@ -305,7 +311,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         }
     }
 
-    fn drain_as<const QUEUED: bool>(&mut self, announce: impl FnMut(usize), interrupted: impl FnMut() -> bool) -> bool {
+    fn drain_as<const QUEUED: bool>(&mut self, announce: Announce<'_>, interrupted: Interrupted<'_>) -> bool {
         match window::best() {
             Form::Portable => self.drain_with::<Portable, QUEUED, false>(announce, interrupted),
             // SAFETY: the processor has what the form asks for.
@@ -324,11 +330,7 @@ impl<'a, H: Objects> Marker<'a, H> {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn drain_avx2<const QUEUED: bool>(
-        &mut self,
-        announce: impl FnMut(usize),
-        interrupted: impl FnMut() -> bool,
-    ) -> bool {
+    fn drain_avx2<const QUEUED: bool>(&mut self, announce: Announce<'_>, interrupted: Interrupted<'_>) -> bool {
         self.drain_with::<window::Avx2, QUEUED, false>(announce, interrupted)
     }
 
@@ -336,8 +338,8 @@ impl<'a, H: Objects> Marker<'a, H> {
     #[target_feature(enable = "avx2,avx512f,bmi1,bmi2,popcnt")]
     fn drain_avx512<const QUEUED: bool, const AIMED: bool>(
         &mut self,
-        announce: impl FnMut(usize),
-        interrupted: impl FnMut() -> bool,
+        announce: Announce<'_>,
+        interrupted: Interrupted<'_>,
     ) -> bool {
         self.drain_with::<window::Avx512, QUEUED, AIMED>(announce, interrupted)
     }
@@ -345,8 +347,8 @@ impl<'a, H: Objects> Marker<'a, H> {
     #[inline(always)]
     fn drain_with<L: Look, const QUEUED: bool, const AIMED: bool>(
         &mut self,
-        mut announce: impl FnMut(usize),
-        mut interrupted: impl FnMut() -> bool,
+        announce: Announce<'_>,
+        interrupted: Interrupted<'_>,
     ) -> bool {
         let share_above = match self.public {
             Some((_, form)) => form.share_above(),
@@ -384,7 +386,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                     let half = words.len() / 2;
                     self.keep(&mut words, half, all);
                 }
-                self.share(&mut announce);
+                self.share(announce);
                 hot = self.lift();
             }
             if words.is_empty() && clusters.is_empty() && volleys.is_empty() {
@@ -400,7 +402,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                     if length > PIECE / size_of::<usize>() {
                         self.lower(hot);
                         // SAFETY: there is room for a piece.
-                        unsafe { self.prepare::<QUEUED>(entry, words.top(), &mut announce) };
+                        unsafe { self.prepare::<QUEUED>(entry, words.top(), announce) };
                         hot = self.lift();
                         // What this object's beginning refers to comes before its other pieces, which then pile up and can be
                         // shared: a list of arrays would otherwise be marked by one.
@@ -574,7 +576,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.public.is_some_and(|(public, form)| public.is_empty(form))
     }
 
-    fn share(&mut self, announce: &mut impl FnMut(usize)) {
+    fn share(&mut self, announce: Announce<'_>) {
         let Some((public, form)) = self.public else { return };
         if public.is_empty(form) {
             // SAFETY: this marker owns both.
@@ -587,7 +589,7 @@ impl<'a, H: Objects> Marker<'a, H> {
     /// # Safety
     /// `out` has room for the words of a piece.
     #[inline(never)]
-    unsafe fn prepare<const QUEUED: bool>(&mut self, entry: Entry, out: *mut usize, announce: &mut impl FnMut(usize)) {
+    unsafe fn prepare<const QUEUED: bool>(&mut self, entry: Entry, out: *mut usize, announce: Announce<'_>) {
         match entry.descriptor & descriptor::TAG {
             // SAFETY: the caller's promise.
             descriptor::LENGTH if self.ablation.leaves_out(Optimization::Slo) => unsafe {
@@ -631,12 +633,7 @@ impl<'a, H: Objects> Marker<'a, H> {
     ///
     /// # Safety
     /// As for `prepare`.
-    unsafe fn scan_whole<const QUEUED: bool>(
-        &mut self,
-        entry: Entry,
-        out: *mut usize,
-        announce: &mut impl FnMut(usize),
-    ) {
+    unsafe fn scan_whole<const QUEUED: bool>(&mut self, entry: Entry, out: *mut usize, announce: Announce<'_>) {
         let interior =
             if entry.descriptor & descriptor::STACK != 0 { Interior::Always } else { Interior::AsConfigured };
         let range = self.heap.range();
