@@ -6,6 +6,7 @@ use larder_lab::{Lowest, Processors};
 use larder_moving::{Barrier, Collection, Config, Keep};
 use larder_units::Bytes;
 use mini::*;
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A list of the numbers below `n`, highest first.
@@ -53,6 +54,25 @@ fn first_wrong<const N: usize>(vm: &mut Vm<'_>, child: impl FnOnce(&mut Vm<'_>) 
     if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 1000 + status }
 }
 
+/// Runs `body` in a thread of its own, and waits for it. The standard library's threads take a lock of its own when they begin, which
+/// another thread may have held when this process was forked.
+fn in_another_thread<F: FnOnce() + Send>(body: F) {
+    extern "C" fn run<F: FnOnce()>(body: *mut c_void) -> *mut c_void {
+        // SAFETY: the caller's option, which waits for this thread and does not use it meanwhile.
+        let body = unsafe { &mut *body.cast::<Option<F>>() };
+        body.take().expect("it runs once")();
+        core::ptr::null_mut()
+    }
+    let mut body = Some(body);
+    // SAFETY: the routine and its argument match, and the argument outlives the thread.
+    unsafe {
+        let mut thread = 0;
+        let argument = (&raw mut body).cast();
+        assert_eq!(libc::pthread_create(&mut thread, core::ptr::null(), run::<F>, argument), 0, "no thread");
+        assert_eq!(libc::pthread_join(thread, core::ptr::null_mut()), 0);
+    }
+}
+
 fn threads_of_this_process() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
@@ -96,12 +116,10 @@ fn a_child_collects_while_its_parent_does() {
                     // The other threads' records can be had again.
                     let heap = vm.heap();
                     vm.blocking(|| {
-                        std::thread::scope(|scope| {
-                            scope.spawn(|| {
-                                let vm = heap.attach().unwrap();
-                                let fresh = list(&vm, 20_000);
-                                assert!(is_list(fresh, 20_000));
-                            });
+                        in_another_thread(|| {
+                            let vm = heap.attach().unwrap();
+                            let fresh = list(&vm, 20_000);
+                            assert!(is_list(fresh, 20_000));
                         });
                     });
                     vm.collect(Collection::Full);
