@@ -1,8 +1,8 @@
 //! The second form: claims by compare-and-swap, and forms that do not wait.
 
-use super::{patience, std};
+use super::{Apart, patience, std};
 use crate::asymmetric;
-use crate::atomic::{AtomicUsize, Ordering, spin_loop};
+use crate::atomic::{AtomicUsize, Ordering};
 use crate::cell::UnsafeCell;
 use crate::event_count::EventCount;
 use crate::line::Line;
@@ -222,36 +222,6 @@ impl<T> BoundedQueue<T> {
             }
             ticket = now;
         }
-    }
-}
-
-/// Keeps threads apart that have met at a cursor: who loses waits, longer each time, while the winner goes on alone with
-/// all lines in its cache. Two that go on side by side transfer four lines for each message.
-pub(super) struct Apart {
-    pauses: u32,
-}
-
-/// The first wait, in `pause` instructions of 26 ns (AMD's family 26) to 50 ns: some ten messages of the winner.
-const FIRST_PAUSES: u32 = 32;
-/// The longest.
-const MOST_PAUSES: u32 = 256;
-
-impl Apart {
-    pub(super) fn new() -> Self {
-        Self { pauses: FIRST_PAUSES }
-    }
-
-    /// Waits, and reads the cursor.
-    #[cold]
-    pub(super) fn then_read(&mut self, cursor: &AtomicUsize) -> usize {
-        if !cfg!(loom) {
-            for _ in 0..self.pauses {
-                spin_loop();
-            }
-            self.pauses = (self.pauses * 2).min(MOST_PAUSES);
-        }
-        // ORDER queue.claim: Relaxed, as in `claim`.
-        cursor.load(Ordering::Relaxed)
     }
 }
 

@@ -1,7 +1,6 @@
-//! The first form: tickets by fetch-and-add, and a mailbox that is full or not.
+//! The first form: tickets, and a mailbox that is full or not.
 
-use super::bounded::Apart;
-use super::{patience, std};
+use super::{Apart, patience, std};
 use crate::asymmetric;
 use crate::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::cell::UnsafeCell;
@@ -108,9 +107,7 @@ impl<T> TicketQueue<T> {
         changed.notify_all();
         value
     }
-}
 
-impl<T> TicketQueue<T> {
     /// Draws the next ticket: for a while only if it is served at once, and then whatever it is. Whoever has a ticket is waited
     /// for by all who come later, even if it has given its processor to them; who has none yet is in nobody's way.
     #[inline]
