@@ -21,17 +21,17 @@ pub struct HeapFacts {
 
 /// What every budget contains, however little is live.
 ///
-/// 6.5 MiB: a cycle over a small heap costs about a tenth of a millisecond, mostly to stop threads and to scan static data,
+/// 5.75 MiB: a cycle over a small heap costs about a tenth of a millisecond, mostly to stop threads and to scan static data,
 /// so this bounds collection to a few percent of the time that so much of small objects take to allocate, and stays well
 /// inside a second-level plus third-level cache. libgc collects such heaps every few hundred kilobytes.
-pub const LEAST_BUDGET: Bytes = Bytes(6656 << 10);
+pub const LEAST_BUDGET: Bytes = Bytes(5888 << 10);
 
 /// Where the share passes this, the heap leaves the second-level cache: marking it becomes as slow per byte as marking a large
 /// one, while a cycle's other costs are still a good part of the whole. From here on the share counts twice ...
 const DOUBLED_FROM: Bytes = Bytes::mib(4);
 
 /// ... for so much of it.
-const DOUBLED: Bytes = Bytes::mib(6);
+const DOUBLED: Bytes = Bytes::mib(7);
 
 /// What each further thread adds to the constant: to stop a thread and to let it go on takes about 15 microseconds of
 /// CPU time, in which it would have allocated about so much.
@@ -43,9 +43,8 @@ const SMALL_CROWD: usize = 128;
 /// The share from which on the constant is gone.
 const FADED: Bytes = Bytes::mib(64);
 
-/// Tenths of what is traced that may be allocated with a divisor of 1. With libgc's 20 a program of many threads takes a
-/// tenth more memory than it does on libgc, whose heap also holds what is being freed.
-const SHARE_TENTHS: usize = 17;
+/// What is traced may be allocated so many times with a divisor of 1: libgc's own figure.
+const SHARE: usize = 2;
 
 /// The smallest step when a maximum leaves hardly any room: more would be no limit, less would be no progress.
 const LEAST_STEP: Bytes = Bytes(256 * 1024);
@@ -59,7 +58,7 @@ const LEAST_STEP: Bytes = Bytes(256 * 1024);
 /// 37 cycles in place of 41 and took a few per cent less time, but others with as many took more memory than on libgc.)
 pub fn budget(facts: HeapFacts) -> Bytes {
     let traced = facts.live.0 + facts.roots.0;
-    let share = traced.saturating_mul(SHARE_TENTHS) / 10 / facts.free_space_divisor.max(1);
+    let share = traced.saturating_mul(SHARE) / facts.free_space_divisor.max(1);
     let doubled = share.saturating_sub(DOUBLED_FROM.0).min(DOUBLED.0);
     let crowd = facts.threads.saturating_sub(SMALL_CROWD) * THREAD_BUDGET.0;
     let constant = (LEAST_BUDGET.0 + doubled + crowd) / 100 * (100 - share.min(FADED.0) / (FADED.0 / 100));
@@ -201,14 +200,14 @@ mod tests {
         let table = [
             // live, roots, divisor, initial, max -> budget
             (0, 0, 3, 0, 0, LEAST_BUDGET),
-            (300, 0, 3, 0, 0, mib(170)),
-            (290, 10, 3, 0, 0, mib(170)),
-            (300, 0, 1, 0, 0, mib(510)),
+            (300, 0, 3, 0, 0, mib(200)),
+            (290, 10, 3, 0, 0, mib(200)),
+            (300, 0, 1, 0, 0, mib(600)),
             (0, 0, 3, 384, 0, mib(384)),
             (100, 0, 3, 384, 0, mib(284)),
             (0, 0, 3, 0, 8, mib(4)),
             (64, 0, 3, 0, 64, LEAST_STEP),
-            (300, 0, 0, 0, 0, mib(510)),
+            (300, 0, 0, 0, 0, mib(600)),
         ];
         for (live, roots, d, initial, max, expected) in table {
             let facts = HeapFacts {

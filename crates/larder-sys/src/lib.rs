@@ -22,6 +22,7 @@ pub mod membarrier;
 pub mod memory;
 pub mod numa;
 pub mod pagemap;
+pub mod red_zone;
 pub mod report;
 pub mod rseq_area;
 pub mod signal;

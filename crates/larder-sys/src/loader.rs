@@ -51,6 +51,16 @@ impl Object<'_> {
         self.headers.iter().find(|h| h.p_type == libc::PT_TLS).map_or(0, |h| h.p_memsz as usize)
     }
 
+    /// The executable segment that contains `address`, if it is readable.
+    pub fn code_range(&self, address: usize) -> Option<[usize; 2]> {
+        let code = libc::PF_X | libc::PF_R;
+        self.headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & code == code).find_map(|h| {
+            let start = self.base + h.p_vaddr as usize;
+            let end = start + h.p_memsz as usize;
+            (start..end).contains(&address).then_some([start, end])
+        })
+    }
+
     /// Whether `address` lies in one of the object's loaded segments.
     pub fn contains(&self, address: usize) -> bool {
         self.headers.iter().filter(|h| h.p_type == libc::PT_LOAD).any(|h| {

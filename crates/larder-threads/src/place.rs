@@ -7,6 +7,7 @@
 
 use larder_sync::atomic::Ordering;
 
+use crate::ground::red_zone::Asleep;
 use crate::ground::signal;
 use crate::record::Thread;
 
@@ -15,7 +16,7 @@ use crate::record::Thread;
 pub(crate) struct Place {
     /// The ordinary stack is live from here to its base.
     stack_pointer: usize,
-    /// The live part of an alternate stack; empty without one.
+    /// The live part of an alternate stack, or the registers that the kernel saved; empty without either.
     alternate: [usize; 2],
 }
 
@@ -29,6 +30,14 @@ impl Place {
                 let interrupted = unsafe { stack.interrupted(sp) };
                 Self { stack_pointer: interrupted.unwrap_or(thread.stack_base()), alternate: [sp, stack.high] }
             }
+        }
+    }
+
+    /// The same place, for a thread that sleeps and was found so by a signal: its red zone is not live. On an alternate stack nothing changes.
+    pub(crate) fn asleep(self, asleep: Asleep) -> Self {
+        match self.alternate {
+            [0, 0] => Self { stack_pointer: asleep.stack_pointer, alternate: asleep.registers },
+            _ => self,
         }
     }
 }

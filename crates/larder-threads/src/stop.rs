@@ -33,6 +33,7 @@ use larder_sync::{asymmetric, process_static, step};
 use larder_sys::clock;
 use larder_sys::memory::KeepErrno;
 
+use crate::ground::red_zone::{self, Asleep};
 use crate::ground::signal::{self, Mask};
 use crate::ground::{tls, with_registers_spilled};
 use crate::place::Place;
@@ -122,6 +123,7 @@ pub fn signal() -> i32 {
 /// Installs the handler. False when the kernel refuses the signal.
 pub fn install() -> bool {
     client::note(signal::handling(signal()));
+    red_zone::find_c_library();
     // SAFETY: the handler calls only async-signal-safe functions.
     unsafe { signal::install(signal(), on_signal, &Mask::all_but_faults()) }
 }
@@ -142,15 +144,16 @@ extern "C" fn signalled(number: i32, info: *mut libc::siginfo_t, context: *mut l
     let thread = unsafe { tls::with(|t| t.record.get()).cast::<Thread>().as_ref() };
     // SAFETY: the kernel gave it to this handler.
     let ours = unsafe { client::is_ours(info, thread) };
-    take_signal();
+    // SAFETY: as above.
+    take_signal(unsafe { red_zone::asleep(context) });
     if !ours {
         // SAFETY: the arguments are those of this handler.
         unsafe { client::pass_on(number, info, context) };
     }
 }
 
-/// What the handler does, on the thread that it interrupts, with signals masked.
-pub(crate) fn take_signal() {
+/// What the handler does, on the thread that it interrupts, with signals masked; `asleep` where that sleeps.
+pub(crate) fn take_signal(asleep: Option<Asleep>) {
     let (record, deferring) = tls::with(|t| (t.record.get(), t.slow_depth.get() != 0));
     if record.is_null() {
         return;
@@ -164,13 +167,12 @@ pub(crate) fn take_signal() {
     // The kernel saved every register in its frame, at or above this handler's own frame: the handler runs on the stack
     // that it interrupted. That may be the alternate stack of a client's handler.
     let here = larder_sys::thread::stack_pointer().addr();
-    stand(thread, here);
+    let place = Place::of(thread, here);
+    stand(thread, asleep.map_or(place, |asleep| place.asleep(asleep)));
 }
 
-/// Does what was asked of the calling thread, whose frames and saved registers lie at and above `sp`: parks it, suspends it, lets it be
-/// looked at.
-fn stand(thread: &Thread, sp: usize) {
-    let place = Place::of(thread, sp);
+/// Does what was asked of the calling thread, whose frames and saved registers lie in `place`: parks it, suspends it, lets it be looked at.
+fn stand(thread: &Thread, place: Place) {
     park(thread, place);
     suspend::sleep_if_asked(thread, place);
     look::sleep_if_asked(thread, place);
@@ -226,7 +228,7 @@ pub(crate) fn park_deferred() {
     let record = tls::with(|t| t.record.get()).cast::<Thread>();
     // SAFETY: as in the handler.
     if let Some(thread) = unsafe { record.as_ref() } {
-        with_registers_spilled(|sp| stand(thread, sp));
+        with_registers_spilled(|sp| stand(thread, Place::of(thread, sp)));
     }
     mask.set();
 }

@@ -2,7 +2,7 @@
 
 pub(crate) use larder_sys::arena::Arena;
 pub(crate) use larder_sys::thread::tid;
-pub(crate) use larder_sys::{signal, tls};
+pub(crate) use larder_sys::{red_zone, signal, tls};
 
 use larder_sys::thread::with_spilled_registers;
 

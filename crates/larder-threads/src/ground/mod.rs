@@ -9,6 +9,6 @@ mod linux;
 mod model;
 
 #[cfg(not(loom))]
-pub(crate) use linux::{Arena, signal, tid, tls, with_registers_spilled};
+pub(crate) use linux::{Arena, red_zone, signal, tid, tls, with_registers_spilled};
 #[cfg(loom)]
-pub(crate) use model::{Arena, signal, tid, tls, with_registers_spilled};
+pub(crate) use model::{Arena, red_zone, signal, tid, tls, with_registers_spilled};

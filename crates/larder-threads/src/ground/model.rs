@@ -19,7 +19,7 @@ pub(crate) fn tid() -> i32 {
     if known != 0 {
         return known;
     }
-    let target = signals::take_with(crate::stop::take_signal);
+    let target = signals::take_with(|| crate::stop::take_signal(None));
     let mut targets = TARGETS.lock().expect("no thread panics here");
     targets.push(target);
     targets.len() as i32
@@ -70,6 +70,19 @@ pub(crate) mod tls {
         }
         signals::look();
         BLOCK.with(f)
+    }
+}
+
+/// What sleeping threads leave behind.
+pub(crate) mod red_zone {
+    pub(crate) use larder_sys::red_zone::Asleep;
+
+    /// There is none.
+    pub(crate) fn find_c_library() {}
+
+    /// No thread of a model sleeps in one.
+    pub(crate) unsafe fn asleep(_: *const libc::c_void) -> Option<Asleep> {
+        None
     }
 }
 
