@@ -527,7 +527,7 @@ impl Owners {
         assert!(f.consumed <= local, "more blocks than all-local lists would hold: {f:?}");
     }
 
-    /// Gives blocks back that an owner used; from any thread.
+    /// Gives blocks back that an owner used; from any thread. They are [retired](Run::retire).
     pub fn give(&self, space: &Space, owner: usize, run: Run, release: Release) {
         let owner = owner % MOST;
         match release {
@@ -536,11 +536,6 @@ impl Owners {
                 self.collected.fetch_add(run.blocks.0, Ordering::Relaxed);
             }
             Release::Explicit | Release::Unused => {}
-        }
-        // Inner records lose their old meaning: a stale address into them is an address of nothing.
-        for i in run.first..run.first + run.blocks.0 {
-            // SAFETY: the run lies below the frontier, and is the caller's.
-            unsafe { space.block(i) }.set_state(State::Untouched);
         }
         let keeper = self.keeper(owner);
         self.owned(keeper);

@@ -27,6 +27,19 @@ pub struct Run {
     pub zero: bool,
 }
 
+impl Run {
+    /// Takes the meaning from every record of a run that was in use: a stale address into it is an address of nothing then. The caller has
+    /// taken it out of every list, and holds the lock under which its records stay as they are; so whoever looks through the table under that
+    /// lock, in a stopped world, finds no later block of a run that is gone.
+    pub fn retire(self, space: &Space) -> Self {
+        for index in self.first..self.first + self.blocks.0 {
+            // SAFETY: the run lies below the frontier.
+            unsafe { space.block(index) }.set_state(State::Untouched);
+        }
+        self
+    }
+}
+
 /// Free runs of one space.
 pub struct Pool {
     /// Guards everything below and every record in state `Free`. Rank: after the locks of the classes.
@@ -175,18 +188,18 @@ impl Pool {
         }
     }
 
-    /// Gives a run back; merges it with free neighbours.
+    /// Gives a run back; merges it with free neighbours. What was in use is retired before.
     pub fn give(&self, space: &Space, run: Run) {
         let _guard = self.lock.lock();
         self.give_locked(space, run);
     }
 
     fn give_locked(&self, space: &Space, mut run: Run) {
-        // Inner records lose their old meaning: a stale address into them is an address of nothing.
-        for i in run.first..run.first + run.blocks.0 {
+        debug_assert!(
             // SAFETY: the run lies below the frontier.
-            unsafe { space.block(i) }.set_state(State::Untouched);
-        }
+            (run.first..run.first + run.blocks.0).all(|i| unsafe { space.block(i) }.state() == State::Untouched),
+            "a run that is given back is retired"
+        );
         // A long run that is zero stays apart from one that is not: merging would forget what need not be cleared.
         if run.first > 0 {
             // SAFETY: the block before is in the table.
@@ -446,12 +459,12 @@ mod tests {
                                 let state = unsafe { s.block(run.first) }.state();
                                 assert_eq!(state, State::Large, "others leave it alone");
                                 own(run, me, 0);
-                                p.give(s, Run { zero: false, ..run });
+                                p.give(s, Run { zero: false, ..run }.retire(s));
                             }
                         }
                         for run in held {
                             own(run, me, 0);
-                            p.give(s, run);
+                            p.give(s, run.retire(s));
                         }
                     })
                 })

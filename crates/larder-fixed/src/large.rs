@@ -167,8 +167,7 @@ pub(crate) fn free(b: &'static Block) {
 }
 
 fn give_back<G>(index: usize, b: &Block, guard: G) {
-    let run = Run { first: index, blocks: Blocks(b.blocks.get() as usize), zero: false };
-    b.set_state(State::Untouched);
+    let run = Run { first: index, blocks: Blocks(b.blocks.get() as usize), zero: false }.retire(&HEAP.space);
     drop(guard);
     HEAP.pool.give(&HEAP.space, run);
 }
@@ -190,7 +189,7 @@ pub(crate) fn sweep() {
             // Between the two locks `next` could be freed explicitly by its owner; so the pool is called with the list
             // locked.
             let run = Run { first: at as usize, blocks: Blocks(b.blocks.get() as usize), zero: false };
-            b.set_state(State::Untouched);
+            let run = run.retire(&HEAP.space);
             HEAP.pool.give(&HEAP.space, run);
         }
         at = next;

@@ -664,11 +664,9 @@ pub(crate) fn reclaim_if_empty(index: usize) -> bool {
     true
 }
 
-/// The run of an empty block that is in no list any more.
+/// The run of an empty block that is in no list any more. The caller holds the lock of its class.
 fn retire_block(b: &Block) -> Run {
-    let run = Run { first: HEAP.space.index_of(b), blocks: Blocks(b.blocks.get() as usize), zero: false };
-    b.set_state(State::Untouched);
-    run
+    Run { first: HEAP.space.index_of(b), blocks: Blocks(b.blocks.get() as usize), zero: false }.retire(&HEAP.space)
 }
 
 /// Frees one cell explicitly without a lock, if nothing but its mark changes thereby: the sweep has not been through with its block, and

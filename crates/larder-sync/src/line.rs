@@ -1,4 +1,4 @@
-//! A value on cache lines of its own.
+//! Cache lines: a value on lines of its own, and a line that is asked for before it is written.
 
 use core::ops::Deref;
 
@@ -14,4 +14,15 @@ impl<T> Deref for Line<T> {
     fn deref(&self) -> &T {
         &self.0
     }
+}
+
+/// Asks for a word's line as for writing, so that a look before a write does not transfer it twice.
+#[inline(always)]
+pub(crate) fn fetch_to_write<T>(word: &T) {
+    #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+    // SAFETY: it changes nothing but the cache, and processors without it take it for no operation.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) core::ptr::from_ref(word), options(nostack, preserves_flags, readonly));
+    }
+    let _ = word;
 }

@@ -33,6 +33,7 @@
 //! comes first. Either the writer sees the last departure, or the last reader sees the flag.
 
 use crate::atomic::{AtomicPtr, AtomicU32, Ordering, spin_loop};
+use crate::line;
 use crate::mutex::RawMutex;
 use crate::spin::Patience;
 use crate::step;
@@ -54,17 +55,6 @@ const WAIT_NS: u64 = 2 * crate::spin::SLEEP_AND_WAKE_NS;
 const ASIDE_PAUSES: [u32; 3] = [32, 64, 128];
 /// Pauses between two looks of a writer that waits for readers, at most.
 const DRAIN_PAUSES: u32 = 16;
-
-/// Asks for the word's line as for writing, so that a look before a write does not transfer it twice.
-#[inline(always)]
-fn fetch_to_write(word: &AtomicU32) {
-    #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
-    // SAFETY: it changes nothing but the cache, and processors without it take it for no operation.
-    unsafe {
-        core::arch::asm!("prefetchw [{}]", in(reg) core::ptr::from_ref(word), options(nostack, preserves_flags, readonly));
-    }
-    let _ = word;
-}
 
 #[repr(align(128))]
 struct Reader {
@@ -115,7 +105,7 @@ impl RawPhaseFair {
     pub fn lock_shared(&self) {
         // Not in a model, where a look more would only hide the next access from it.
         if cfg!(not(loom)) {
-            fetch_to_write(&self.arrived);
+            line::fetch_to_write(&self.arrived);
             // ORDER phase.read: Relaxed; a look whether to come later.
             if self.arrived.load(Ordering::Relaxed) & WRITER != 0 {
                 self.stand_aside();

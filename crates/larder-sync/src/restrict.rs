@@ -137,7 +137,7 @@ impl Restriction {
             // ORDER restrict.push: Relaxed; see `enter`.
             let word = self.word.load(Ordering::Relaxed);
             if !chain(word).is_null() || flags(word) & PASSIVE != 0 {
-                let due = !looked && matches!(self.turns.look(), Turn::HandOver);
+                let due = !looked && !matches!(self.turns.look(), Turn::No | Turn::Wake);
                 looked = true;
                 let last = flags(word) & PLACES == 1;
                 if (due || last) && step::kept("restrict: the wake") {

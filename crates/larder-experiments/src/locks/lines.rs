@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::load::{Load, cpu_time};
+use crate::load::{Load, Spent};
 use crate::window::Outcome;
 
 /// What a taker leaves at.
@@ -59,7 +59,7 @@ pub fn run(each: usize, window: Duration, put: &(dyn Fn(u64) + Sync), take: &(dy
         while ready.load(Ordering::Relaxed) < 2 * each {
             thread::yield_now();
         }
-        let (cpu, load) = (cpu_time(), Load::now());
+        let (before, load) = (Spent::now(), Load::now());
         let start = Instant::now();
         // ORDER lines.phase: Release, with the load above.
         phase.store(RUNNING, Ordering::Release);
@@ -69,11 +69,11 @@ pub fn run(each: usize, window: Duration, put: &(dyn Fn(u64) + Sync), take: &(dy
             thread::yield_now();
         }
         let counts = slots.iter().map(|slot| slot.0.load(Ordering::Relaxed)).collect();
-        let (wall, cpu) = (start.elapsed(), cpu_time() - cpu);
-        let clean = load.is_clean_since(cpu);
+        let (wall, spent) = (start.elapsed(), Spent::since(before));
+        let clean = load.is_clean_since(spent.cpu);
         phase.store(OVER, Ordering::Relaxed);
         producers.into_iter().for_each(|producer| producer.join().expect("a producer ends with the window"));
         (0..each).for_each(|_| put(END));
-        Outcome { counts, wall, cpu, clean }
+        Outcome { counts, wall, spent, clean }
     })
 }

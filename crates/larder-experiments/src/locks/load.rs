@@ -10,16 +10,43 @@ use std::time::Duration;
 /// The largest share of the machine that others may take.
 const MOST: f64 = 0.02;
 
-/// The process's processor time.
-pub fn cpu_time() -> Duration {
-    // SAFETY: all zeroes is a valid `rusage`, and the call fills it.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-        usage
-    };
-    let of = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
-    of(usage.ru_utime) + of(usage.ru_stime)
+/// What the process has taken of the machine until a moment, or between two.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// Processor time.
+    pub cpu: Duration,
+    /// How often a thread gave its processor up: to sleep, or by a yield.
+    pub sleeps: u64,
+    /// How often a thread lost its processor.
+    pub preemptions: u64,
+}
+
+impl Spent {
+    /// Since the process began.
+    pub fn now() -> Self {
+        // SAFETY: all zeroes is a valid `rusage`, and the call fills it.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+            usage
+        };
+        let of = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+        Self {
+            cpu: of(usage.ru_utime) + of(usage.ru_stime),
+            sleeps: usage.ru_nvcsw as u64,
+            preemptions: usage.ru_nivcsw as u64,
+        }
+    }
+
+    /// Since an earlier moment.
+    pub fn since(earlier: Self) -> Self {
+        let now = Self::now();
+        Self {
+            cpu: now.cpu - earlier.cpu,
+            sleeps: now.sleeps - earlier.sleeps,
+            preemptions: now.preemptions - earlier.preemptions,
+        }
+    }
 }
 
 /// What the whole machine did until a moment, in clock ticks of all CPUs together.

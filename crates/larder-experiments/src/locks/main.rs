@@ -53,7 +53,7 @@ struct Options {
     /// Steps of the non-critical section: a number drawn anew each time from 0 to below this; several for several studies
     #[arg(long, value_delimiter = ',', default_value = "0,250")]
     outside: Vec<u64>,
-    /// Only contenders whose names contain one of these
+    /// Only contenders with one of these names, or whose names contain one that is nobody's
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -94,8 +94,10 @@ impl Options {
         usize::from(self.repeats.unwrap_or(self.rounds))
     }
 
-    fn wants(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| name.contains(only.as_str()))
+    /// Whether `name`, one of `names`, was asked for: as a whole, or as a part where no other one is called so.
+    fn wants(&self, name: &str, names: &[&str]) -> bool {
+        let asks = |only: &String| name == only || name.contains(only.as_str()) && !names.contains(&only.as_str());
+        self.only.is_empty() || self.only.iter().any(asks)
     }
 
     fn threads(&self) -> impl Iterator<Item = usize> {

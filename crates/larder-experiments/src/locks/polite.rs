@@ -54,7 +54,7 @@ fn measured(workers: usize, options: &Options, wait: fn(&mut u64)) -> Outcome {
     });
     outcome.counts.truncate(workers);
     // What counts is how far the workers come in a second, each of which has a processor.
-    outcome.cpu = outcome.wall;
+    outcome.spent.cpu = outcome.wall;
     outcome
 }
 

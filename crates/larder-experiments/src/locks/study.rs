@@ -66,7 +66,9 @@ impl Study {
         options: &Options,
         contenders: &[Contender],
     ) -> Self {
-        let wanted: Vec<&Contender> = contenders.iter().filter(|contender| options.wants(contender.name)).collect();
+        let names: Vec<&str> = contenders.iter().map(|contender| contender.name).collect();
+        let wanted: Vec<&Contender> =
+            contenders.iter().filter(|contender| options.wants(contender.name, &names)).collect();
         let mut rows = Vec::new();
         for &point in points {
             let mut rounds: Vec<Vec<Outcome>> = wanted.iter().map(|_| Vec::new()).collect();
@@ -123,8 +125,10 @@ impl Row {
         let clean = self.rounds.iter().filter(|round| round.clean).count();
         let (median, low, high) = spread(used.iter().map(|round| round.per_cpu_second()).collect());
         let (wall, ..) = spread(used.iter().map(|round| round.per_second()).collect());
-        let cpus = spread(used.iter().map(|round| round.cpu.as_secs_f64() / round.wall.as_secs_f64()).collect()).0;
+        let cpus =
+            spread(used.iter().map(|round| round.spent.cpu.as_secs_f64() / round.wall.as_secs_f64()).collect()).0;
         let middle = self.middle(&used);
+        let a_second = |events: u64| events as f64 / middle.wall.as_secs_f64();
         let mut admissions = middle.counts.clone();
         admissions.sort_unstable();
         let long = LongTerm::of(&middle.counts).map(|figures| {
@@ -145,6 +149,10 @@ impl Row {
             "name": self.name, "x": self.x,
             "per_cpu_second": { "median": median, "low": low, "high": high },
             "per_second": wall, "cpus": cpus, "rounds": self.rounds.len(), "clean_rounds": clean, "rejected": self.rejected,
+            "switches": {
+                "voluntary_per_second": a_second(middle.spent.sleeps),
+                "involuntary_per_second": a_second(middle.spent.preemptions),
+            },
             "fairness": long, "short_term": short,
             "threads_that_fit": threads_before_saturation(&admissions), "admissions": admissions,
         })
@@ -154,11 +162,13 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::Spent;
     use std::time::Duration;
 
     fn outcome(counts: &[u64], clean: bool) -> Outcome {
         let second = Duration::from_secs(1);
-        Outcome { counts: counts.to_vec(), wall: second, cpu: second, clean }
+        let spent = Spent { cpu: second, sleeps: 3, preemptions: 1 };
+        Outcome { counts: counts.to_vec(), wall: second, spent, clean }
     }
 
     #[test]
@@ -170,6 +180,7 @@ mod tests {
         assert_eq!(json["per_cpu_second"]["median"], 8.0);
         assert_eq!((json["rounds"].as_u64(), json["clean_rounds"].as_u64()), (Some(3), Some(1)));
         assert_eq!(json["rejected"], 5);
+        assert_eq!(json["switches"], json!({ "voluntary_per_second": 3.0, "involuntary_per_second": 1.0 }));
         assert_eq!(json["fairness"]["jain"], 1.0);
         assert_eq!(json["short_term"]["working_set"], 2.0);
         assert_eq!(json["admissions"], json!([4, 4]));

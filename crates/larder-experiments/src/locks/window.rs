@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::load::{Load, cpu_time};
+use crate::load::{Load, Spent};
 
 /// What one window gave.
 pub struct Outcome {
     /// Operations of each thread inside the window.
     pub counts: Vec<u64>,
     pub wall: Duration,
-    /// Processor time of the process in the window.
-    pub cpu: Duration,
+    /// What the process took of the machine in the window.
+    pub spent: Spent,
     /// Whether other processes and the host took at most 2 % of the machine in the window.
     pub clean: bool,
 }
@@ -27,7 +27,7 @@ impl Outcome {
     }
 
     pub fn per_cpu_second(&self) -> f64 {
-        self.operations() as f64 / self.cpu.as_secs_f64().max(1e-9)
+        self.operations() as f64 / self.spent.cpu.as_secs_f64().max(1e-9)
     }
 }
 
@@ -73,7 +73,7 @@ pub fn run<F: FnMut(&mut u64)>(threads: usize, window: Duration, prepare: &(dyn 
         while ready.load(Ordering::Relaxed) < threads {
             thread::yield_now();
         }
-        let (cpu, load) = (cpu_time(), Load::now());
+        let (before, load) = (Spent::now(), Load::now());
         let start = Instant::now();
         // ORDER window.phase: Release, with the load above.
         phase.store(RUNNING, Ordering::Release);
@@ -83,10 +83,10 @@ pub fn run<F: FnMut(&mut u64)>(threads: usize, window: Duration, prepare: &(dyn 
             thread::yield_now();
         }
         let counts = slots.iter().map(|slot| slot.0.load(Ordering::Relaxed)).collect();
-        let (wall, cpu) = (start.elapsed(), cpu_time() - cpu);
-        let clean = load.is_clean_since(cpu);
+        let (wall, spent) = (start.elapsed(), Spent::since(before));
+        let clean = load.is_clean_since(spent.cpu);
         phase.store(OVER, Ordering::Relaxed);
-        Outcome { counts, wall, cpu, clean }
+        Outcome { counts, wall, spent, clean }
     })
 }
 

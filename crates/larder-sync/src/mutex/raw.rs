@@ -1,6 +1,7 @@
 //! The lock without its data: the word, and what is done with it. The module's page has the steps and the proof.
 
 use crate::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use crate::line;
 use crate::spin::Patience;
 use crate::step;
 use crate::ticks;
@@ -25,8 +26,13 @@ const HEIR_NS: u64 = 2 * crate::spin::SLEEP_AND_WAKE_NS;
 /// How long others look. The heir may have lost its processor, and the holder be out of its section by then: who sleeps at
 /// once is woken again for nothing. None in a model, where a look more only makes it larger.
 const OTHERS_NS: u64 = if cfg!(loom) { 0 } else { 2_000 };
-/// Pauses between two looks, at most. Looks take the line from a holder that comes back at once.
+/// Pauses between two looks, at first and at most. Looks take the line from a holder that comes back at once.
+const FIRST_PAUSES: u32 = 2;
 const PAUSES: u32 = 16;
+
+/// Pauses between two looks up to which a waiter does not become the heir, unless the release would wake another one: to say so takes the line
+/// from the holder, who may be about to release. None in a model.
+const SHORT_PAUSES: u32 = if cfg!(loom) { 0 } else { 4 };
 
 /// How long a thread keeps away from a lock whose holder comes back at once.
 const APART_NS: u64 = 6_000;
@@ -34,7 +40,7 @@ const APART_NS: u64 = 6_000;
 /// 200 ns from one processor to another and back. (100 to 200 ns did about the same; Xeon, Sapphire Rapids, 2 CPUs, 2026-11-22.)
 const ROUND_NS: u64 = 150;
 /// Of those who have to wait, one in so many finds out how long a round is: while they do not keep away, and while they do.
-const COUNTS: u64 = 256;
+const COUNTS: u64 = 1024;
 const COUNTS_APART: u64 = 16;
 /// The lowest bits of the time are not random.
 const DICE_TICKS: u64 = 16;
@@ -104,6 +110,8 @@ impl RawMutex {
     /// A model takes `likely`: the compare-and-swap decides, and a look more would only make the model larger.
     #[inline]
     fn glance(&self, likely: usize) -> *mut Waiter {
+        // The line will be written. A load alone would bring it without the right to, and it would be transferred twice.
+        line::fetch_to_write(&self.word);
         // ORDER mutex.hold: Relaxed; a hint.
         if cfg!(not(loom)) && self.crowded.load(Ordering::Relaxed) {
             return self.look(likely);
@@ -167,15 +175,17 @@ impl RawMutex {
 
     #[cold]
     fn lock_slow(&self) {
-        // ORDER mutex.hold: Relaxed; a hint.
-        self.crowded.store(true, Ordering::Relaxed);
+        // ORDER mutex.hold: Relaxed, both; a hint. A store would take the lock's line from the holder.
+        if !self.crowded.load(Ordering::Relaxed) {
+            self.crowded.store(true, Ordering::Relaxed);
+        }
         self.keep_apart();
         let waiter = Waiter::new();
         let mut heir = false;
         // Woken, and not yet made a step of its own.
         let mut woken = false;
         let mut patience = Patience::for_nanos(OTHERS_NS);
-        let mut pauses = 1;
+        let mut pauses = FIRST_PAUSES;
         // ORDER mutex.hold: Relaxed, here and in the loop; a compare-and-swap decides.
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
@@ -191,7 +201,8 @@ impl RawMutex {
                 }
                 continue;
             }
-            if !heir && flags(word) & HEIR == 0 {
+            let would_wake = has_waiters(word) && flags(word) & WOKEN == 0;
+            if !heir && flags(word) & HEIR == 0 && (would_wake || pauses > SHORT_PAUSES) {
                 // ORDER mutex.hold: Relaxed; the bit stands for nothing but itself.
                 match self.word.compare_exchange_weak(
                     word,
@@ -226,7 +237,7 @@ impl RawMutex {
             waiter.cell.reset();
             (heir, woken) = (false, true);
             patience = Patience::for_nanos(OTHERS_NS);
-            pauses = 1;
+            pauses = FIRST_PAUSES;
             // ORDER mutex.hold: Relaxed; see above.
             word = self.word.load(Ordering::Relaxed);
         }
@@ -303,14 +314,13 @@ impl RawMutex {
         let mut word = self.word.load(Ordering::Relaxed);
         let mut late = false;
         if has_waiters(word) {
-            match self.turns.look() {
+            let turn = self.turns.look();
+            match turn {
                 Turn::No => {}
                 Turn::Wake => late = true,
-                Turn::HandOver => {
+                _ => {
                     // SAFETY: this thread holds the lock.
-                    if let Some(eldest) = unsafe { self.eldest() } {
-                        // SAFETY: out of the list, and waiting.
-                        unsafe { Waiter::tell(eldest, OWN) };
+                    if unsafe { self.serve_eldest(turn) } {
                         return;
                     }
                     // ORDER mutex.hold: Relaxed; see above.
@@ -319,10 +329,11 @@ impl RawMutex {
             }
         }
         loop {
+            let late = late && flags(word) & WOKEN != 0;
             let nobody_comes = flags(word) & HEIR == 0 && (flags(word) & WOKEN == 0 || late);
             if has_waiters(word) && nobody_comes && step::kept("mutex: the wake") {
                 // SAFETY: this thread holds the lock.
-                unsafe { self.release_and_wake() };
+                unsafe { self.release_and_wake(late) };
                 return;
             }
             // ORDER mutex.hold: Release, as in `unlock`.
@@ -358,23 +369,62 @@ impl RawMutex {
         }
     }
 
-    /// Takes out who has waited longest.
+    /// Calls who has waited longest, or gives it the lock if it was called before; the lock is released then. False without waiters.
+    ///
+    /// To give the lock to a thread that sleeps leaves it idle until that has a processor, and when all are busy, until those who had them
+    /// sleep. So it is called first, and the lock is free for whoever comes.
     ///
     /// # Safety
     /// The caller holds the lock.
-    unsafe fn eldest(&self) -> Option<NonNull<Waiter>> {
+    unsafe fn serve_eldest(&self, turn: Turn) -> bool {
         // SAFETY: the caller's promise, for both.
-        unsafe {
+        let eldest = unsafe {
             self.take_over();
             self.passive.pop_eldest()
+        };
+        let Some(eldest) = eldest else { return false };
+        // SAFETY: out of the list, and waiting.
+        let called = unsafe { &eldest.as_ref().called };
+        // ORDER passive.lock: Relaxed, both; the lock orders them.
+        if called.load(Ordering::Relaxed) || !matches!(turn, Turn::Eldest) {
+            // SAFETY: as above.
+            unsafe { Waiter::tell(eldest, OWN) };
+        } else {
+            called.store(true, Ordering::Relaxed);
+            self.turns.wakes(false);
+            // SAFETY: the caller's promise; as above.
+            unsafe { self.release_to(eldest) };
         }
+        true
+    }
+
+    /// Clears LOCKED, and tells a waiter to come.
+    ///
+    /// # Safety
+    /// The caller holds the lock; the waiter is out of the list, and waits.
+    unsafe fn release_to(&self, chosen: NonNull<Waiter>) {
+        // ORDER mutex.hold: Relaxed; the compare-and-swap decides.
+        let mut word = self.word.load(Ordering::Relaxed);
+        // ORDER mutex.hold: Release, as in `unlock`.
+        let order = step::order("mutex.hold: Release", Ordering::Release);
+        while let Err(now) = self.word.compare_exchange_weak(word, self.freed(word, WOKEN), order, Ordering::Relaxed) {
+            word = now;
+        }
+        // SAFETY: the caller's promise. The lock may be gone from here on; the waiter is not.
+        unsafe { Waiter::tell(chosen, COME) };
+    }
+
+    /// `word` without LOCKED, and with PASSIVE as the list is, and `set`.
+    fn freed(&self, word: *mut Waiter, set: usize) -> *mut Waiter {
+        let passive = if self.passive.is_empty() { 0 } else { PASSIVE };
+        with(word, passive | set, (LOCKED | PASSIVE) & !passive)
     }
 
     /// Clears LOCKED, and wakes a new waiter unless somebody looks by now.
     ///
     /// # Safety
     /// The caller holds the lock.
-    unsafe fn release_and_wake(&self) {
+    unsafe fn release_and_wake(&self, late: bool) {
         let cpu = current_cpu();
         // SAFETY: the caller's promise, for both.
         let take = || unsafe {
@@ -382,7 +432,7 @@ impl RawMutex {
             self.passive.pop_new(cpu)
         };
         let mut chosen = take();
-        self.turns.wakes();
+        self.turns.wakes(late);
         // ORDER mutex.hold: Relaxed; the compare-and-swap decides.
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
@@ -399,11 +449,9 @@ impl RawMutex {
                 word = self.word.load(Ordering::Relaxed);
                 continue;
             }
-            let passive = if self.passive.is_empty() { 0 } else { PASSIVE };
-            let comes = if chosen.is_some() { WOKEN } else { 0 };
+            let free = self.freed(word, if chosen.is_some() { WOKEN } else { 0 });
             // ORDER mutex.hold: Release, as in `unlock`.
             let order = step::order("mutex.hold: Release", Ordering::Release);
-            let free = with(word, passive | comes, (LOCKED | PASSIVE) & !passive);
             match self.word.compare_exchange_weak(word, free, order, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => word = now,
