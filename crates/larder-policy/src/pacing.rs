@@ -31,7 +31,7 @@ pub const LEAST_BUDGET: Bytes = Bytes(5888 << 10);
 const DOUBLED_FROM: Bytes = Bytes::mib(4);
 
 /// ... for so much of it.
-const DOUBLED: Bytes = Bytes::mib(7);
+const DOUBLED: Bytes = Bytes::mib(8);
 
 /// What each further thread adds to the constant: to stop a thread and to let it go on takes about 15 microseconds of
 /// CPU time, in which it would have allocated about so much.
@@ -54,15 +54,15 @@ const LEAST_STEP: Bytes = Bytes(256 * 1024);
 /// The rule is libgc's: with divisor `d` a collection is due after allocating about `2 / d` of what must be traced (live
 /// data, and the roots, which cost as much to scan), so that tracing costs a constant factor per allocated byte. To that
 /// comes a constant for what a cycle costs whatever it traces; it fades as the share grows, since then it would only be
-/// memory. (What a crowd adds does not fade by itself, since each thread is stopped in every cycle. Tried: 1000 threads with 264 MiB made
-/// 37 cycles in place of 41 and took a few per cent less time, but others with as many took more memory than on libgc.)
+/// memory. Half of what a crowd adds stays, since each thread is stopped in every cycle. (All of it would leave 1000 threads with 264 MiB hardly
+/// below nine tenths of the memory that they take on libgc.)
 pub fn budget(facts: HeapFacts) -> Bytes {
     let traced = facts.live.0 + facts.roots.0;
     let share = traced.saturating_mul(SHARE) / facts.free_space_divisor.max(1);
     let doubled = share.saturating_sub(DOUBLED_FROM.0).min(DOUBLED.0);
     let crowd = facts.threads.saturating_sub(SMALL_CROWD) * THREAD_BUDGET.0;
-    let constant = (LEAST_BUDGET.0 + doubled + crowd) / 100 * (100 - share.min(FADED.0) / (FADED.0 / 100));
-    let wanted = share.saturating_add(constant).max(facts.initial.0.saturating_sub(facts.live.0));
+    let fading = (LEAST_BUDGET.0 + doubled + crowd / 2) / 100 * (100 - share.min(FADED.0) / (FADED.0 / 100));
+    let wanted = share.saturating_add(fading + crowd / 2).max(facts.initial.0.saturating_sub(facts.live.0));
     if facts.max.0 == 0 {
         return Bytes(wanted);
     }
@@ -239,7 +239,8 @@ mod tests {
         let with = |threads, live| budget(HeapFacts { threads, live, ..NOTHING }).0;
         assert_eq!(with(64, Bytes(0)), with(1, Bytes(0)));
         assert!(with(1000, Bytes(0)) > with(1, Bytes(0)) + Bytes::mib(20).0);
-        assert_eq!(with(1000, Bytes::mib(300)), with(1, Bytes::mib(300)));
+        let more = with(1000, Bytes::mib(300)) - with(1, Bytes::mib(300));
+        assert!(more > Bytes::mib(9).0 && more < Bytes::mib(12).0, "half of it stays: {more}");
     }
 
     #[test]

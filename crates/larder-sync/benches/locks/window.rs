@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use crate::load::{Load, cpu_time, undisturbed};
+use crate::load::{Load, Spent, undisturbed};
 
 pub struct Options {
     pub rounds: usize,
@@ -26,7 +26,8 @@ pub struct Outcome {
     /// Operations of each thread inside the window.
     pub counts: Vec<u64>,
     pub wall: Duration,
-    pub cpu: Duration,
+    /// What the process took of the machine.
+    pub spent: Spent,
     /// Whether nobody else disturbed it.
     pub clean: bool,
 }
@@ -37,7 +38,7 @@ impl Outcome {
     }
 
     pub fn per_cpu_second(&self) -> f64 {
-        self.counts.iter().sum::<u64>() as f64 / self.cpu.as_secs_f64().max(1e-9)
+        self.counts.iter().sum::<u64>() as f64 / self.spent.cpu.as_secs_f64().max(1e-9)
     }
 
     pub fn jain(&self) -> f64 {
@@ -79,7 +80,7 @@ pub fn run(threads: usize, window: Duration, operation: &(dyn Fn(usize, &mut u64
         while ready.load(Ordering::Relaxed) < threads {
             thread::yield_now();
         }
-        let (cpu, load) = (cpu_time(), Load::now());
+        let (before, load) = (Spent::now(), Load::now());
         let start = Instant::now();
         phase.store(RUNNING, Ordering::Release);
         thread::sleep(window);
@@ -88,8 +89,8 @@ pub fn run(threads: usize, window: Duration, operation: &(dyn Fn(usize, &mut u64
             thread::yield_now();
         }
         let counts: Vec<u64> = counts.iter().map(|slot| slot.0.load(Ordering::Relaxed)).collect();
-        let (wall, cpu) = (start.elapsed(), cpu_time() - cpu);
-        outcome = Some(Outcome { counts, wall, cpu, clean: load.is_clean_since(cpu) });
+        let (wall, spent) = (start.elapsed(), Spent::since(before));
+        outcome = Some(Outcome { counts, wall, spent, clean: load.is_clean_since(spent.cpu) });
         phase.store(OVER, Ordering::Release);
     });
     outcome.expect("the scope has run")
