@@ -100,47 +100,33 @@ impl RawMutex {
         }
     }
 
-    /// What a first compare-and-swap expects: `likely`, unless somebody had to wait of late.
+    /// Whether somebody had to wait of late: then a thread looks at the word before it tries to change it.
     ///
-    /// While some wait in the list of a lock that is mostly free, each one that expects no waiters and fails costs as much as the
+    /// While some wait in the list of a lock that is mostly free, each compare-and-swap that expects no waiters and fails costs as much as the
     /// critical section (256 threads, 250 steps outside: a tenth of the throughput; 2 and 4 threads, none outside: more than half).
     /// But a look at a word that this thread has just changed by a locked instruction waits for that to end, and the next one for the
     /// look: on an Intel Xeon an uncontended lock and unlock with both looks takes 1.5 times as long as without. The hint is another word.
     ///
-    /// A model takes `likely`: the compare-and-swap decides, and a look more would only make the model larger.
+    /// In a model nobody looks: the compare-and-swap decides, and a look more would only make the model larger.
     #[inline]
-    fn glance(&self, likely: usize) -> *mut Waiter {
+    fn is_crowded(&self) -> bool {
         // The line will be written. A load alone would bring it without the right to, and it would be transferred twice.
         line::fetch_to_write(&self.word);
         // ORDER mutex.hold: Relaxed; a hint.
-        if cfg!(not(loom)) && self.crowded.load(Ordering::Relaxed) {
-            return self.look(likely);
-        }
-        ptr::without_provenance_mut(likely)
+        cfg!(not(loom)) && self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Not inlined, so that what is expected is not chosen without a branch, and then waits for this. The holder, who has the line, takes
-    /// the hint back, or counts its release for somebody who keeps away.
+    /// The word, in a function of its own, so that what is expected is not chosen without a branch, and then waits for this.
     #[cold]
-    fn look(&self, likely: usize) -> *mut Waiter {
+    fn look(&self) -> *mut Waiter {
         // ORDER mutex.hold: Relaxed; the compare-and-swap decides.
-        let word = self.word.load(Ordering::Relaxed);
-        if likely == LOCKED {
-            // ORDER mutex.hold: Relaxed, all; hints.
-            if self.counted.load(Ordering::Relaxed) {
-                let releases = self.releases.load(Ordering::Relaxed);
-                self.releases.store(releases.wrapping_add(1), Ordering::Relaxed);
-            } else if word.addr() == LOCKED {
-                self.crowded.store(false, Ordering::Relaxed);
-            }
-        }
-        word
+        self.word.load(Ordering::Relaxed)
     }
 
     /// Takes the lock; waits while another thread holds it.
     #[inline]
     pub fn lock(&self) {
-        let word = self.glance(0);
+        let word = if self.is_crowded() { self.look() } else { ptr::null_mut() };
         // ORDER mutex.hold: Acquire, with the compare-and-swaps of `unlock`. Weaker, this critical section could miss what
         // the last one wrote.
         let order = step::order("mutex.hold: Acquire", Ordering::Acquire);
@@ -277,6 +263,21 @@ impl RawMutex {
         }
     }
 
+    /// The holder, who has the line and has seen `word`, takes the hint back, or counts its release for somebody who keeps away.
+    fn note(&self, word: *mut Waiter) {
+        // Nobody looks at the hints in a model.
+        if cfg!(loom) {
+            return;
+        }
+        // ORDER mutex.hold: Relaxed, all; hints.
+        if self.counted.load(Ordering::Relaxed) {
+            let releases = self.releases.load(Ordering::Relaxed);
+            self.releases.store(releases.wrapping_add(1), Ordering::Relaxed);
+        } else if word.addr() == LOCKED {
+            self.crowded.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Puts the waiter on the chain if the word still is `word`, in which LOCKED is set.
     fn push(&self, waiter: &Waiter, word: *mut Waiter, mine: usize) -> bool {
         // ORDER mutex.push: Relaxed; the compare-and-swap publishes it.
@@ -294,13 +295,11 @@ impl RawMutex {
     /// The calling thread holds the lock, or has been given it by the thread that does.
     #[inline]
     pub unsafe fn unlock(&self) {
-        let word = self.glance(LOCKED);
         // ORDER mutex.hold: Release, with the compare-and-swaps that set LOCKED. Weaker, the next critical section could
         // miss what this one wrote.
         let order = step::order("mutex.hold: Release", Ordering::Release);
-        if has_waiters(word)
-            || self.word.compare_exchange(word, with(word, 0, LOCKED), order, Ordering::Relaxed).is_err()
-        {
+        let (held, free) = (ptr::without_provenance_mut(LOCKED), ptr::null_mut());
+        if self.is_crowded() || self.word.compare_exchange(held, free, order, Ordering::Relaxed).is_err() {
             // SAFETY: the caller's promise.
             unsafe { self.unlock_slow() };
         }
@@ -312,6 +311,7 @@ impl RawMutex {
     unsafe fn unlock_slow(&self) {
         // ORDER mutex.hold: Relaxed; a compare-and-swap decides.
         let mut word = self.word.load(Ordering::Relaxed);
+        self.note(word);
         let mut late = false;
         if has_waiters(word) {
             let turn = self.turns.look();
