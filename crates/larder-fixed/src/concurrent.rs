@@ -371,9 +371,9 @@ pub(crate) fn attend(coming: usize) {
 #[cold]
 fn attend_slow(coming: usize) {
     match phase() {
-        IDLE if HEAP.since.load(Ordering::Relaxed) + coming >= START_AFTER.load(Ordering::Relaxed) => ask(),
+        IDLE if HEAP.counts.since.load(Ordering::Relaxed) + coming >= START_AFTER.load(Ordering::Relaxed) => ask(),
         READY => _ = cycle::collect_due(),
-        MARKING if HEAP.since.load(Ordering::Relaxed) >= HELP_FROM.load(Ordering::Relaxed) => help(coming),
+        MARKING if HEAP.counts.since.load(Ordering::Relaxed) >= HELP_FROM.load(Ordering::Relaxed) => help(coming),
         _ => {}
     }
 }
@@ -552,7 +552,7 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) -> usize {
 pub(crate) fn found_live(waste: Bytes) -> Tally {
     // SAFETY: the caller's claim.
     let state = unsafe { &*STATE.0.get() };
-    let made = HEAP.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start + waste.0);
+    let made = HEAP.counts.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start + waste.0);
     let born = if BORN_UNMARKED.load(Ordering::Relaxed) { 0 } else { made };
     let survivors = if state.young {
         // As far as is known: what died of them, or of what was handed out since, was not looked for.
@@ -568,7 +568,7 @@ pub(crate) fn found_live(waste: Bytes) -> Tally {
 pub(crate) fn finished(completed: bool, stop: Nanos, timeline: &mut Timeline) -> Figures {
     // SAFETY: the caller's claim.
     let state = unsafe { &mut *STATE.0.get() };
-    let meanwhile = HEAP.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start);
+    let meanwhile = HEAP.counts.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start);
     MEANWHILE[usize::from(state.young)].store(meanwhile, Ordering::Relaxed);
     LAST_MARKERS.store(state.figures.markers as usize, Ordering::Relaxed);
     barrier::activate(None);

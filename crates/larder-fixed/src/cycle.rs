@@ -387,7 +387,7 @@ fn collect_standing(stage: &mut Stage<'_>) {
 
     refill::lock_all();
     large::LOCK.lock_raw();
-    record.allocated = Bytes(HEAP.since.load(Ordering::Relaxed));
+    record.allocated = Bytes(HEAP.counts.since.load(Ordering::Relaxed));
     // SAFETY: the world is stopped, and the locks are held.
     let completed = unsafe { mark(markers, stage, &mut record, timeline) };
     // SAFETY: taken above.
@@ -402,7 +402,7 @@ fn collect_standing(stage: &mut Stage<'_>) {
         NUMBER.store(number, Ordering::Relaxed);
         pacing::found_live(record.live);
         HEAP.total.fetch_add(record.allocated.0 as u64, Ordering::Relaxed);
-        HEAP.since.fetch_sub(record.allocated.0, Ordering::Relaxed);
+        HEAP.counts.since.fetch_sub(record.allocated.0, Ordering::Relaxed);
         HEAP.freed.store(0, Ordering::Relaxed);
         tls::with(|t| t.freed.set(0));
         pacing::begin_census();
@@ -415,7 +415,7 @@ fn collect_standing(stage: &mut Stage<'_>) {
     }
     let next = pacing::budget(Bytes(HEAP.live.load(Ordering::Relaxed)));
     // A cycle that was given up is not due again at once.
-    let since = if completed { 0 } else { HEAP.since.load(Ordering::Relaxed) };
+    let since = if completed { 0 } else { HEAP.counts.since.load(Ordering::Relaxed) };
     pacing::set_budget(Bytes(next.0.max(since.saturating_add(next.0 / 4))));
 
     hooks::event(Event::PreStartWorld);

@@ -51,7 +51,7 @@ pub(crate) fn look_while_growing() {
     {
         return;
     }
-    let since = HEAP.since.load(Ordering::Relaxed);
+    let since = HEAP.counts.since.load(Ordering::Relaxed);
     let taken = Bytes(HEAP.live.load(Ordering::Relaxed).saturating_add(since));
     let Some(facts) = facts(taken) else { return };
     let budget = HEAP.budget.load(Ordering::Relaxed);

@@ -59,10 +59,7 @@ pub(crate) struct Heap {
     ///
     /// Sync: collector writes in a stopped world, with the locks of all classes; everybody else reads in a deferral.
     pub epoch: AtomicU8,
-    /// Bytes handed to buffers and large objects since the last cycle.
-    ///
-    /// Sync: a statistic that many add to; it decides when, not whether something is safe.
-    pub since: Line<AtomicUsize>,
+    pub counts: Line<Counts>,
     /// Bytes after which the next cycle is due.
     ///
     /// Sync: the collector writes.
@@ -73,12 +70,20 @@ pub(crate) struct Heap {
     pub freed: Line<AtomicUsize>,
     /// Bytes that the last cycle found live.
     pub live: AtomicUsize,
-    /// Refills since the start.
-    pub refills: Line<AtomicU64>,
     /// How buffers are associated: 0 thread, 1 concurrency id, 2 cpu.
     pub association: AtomicU32,
     /// Heap size that the client was last told, or would have been.
     pub largest: AtomicUsize,
+}
+
+/// What every refill counts: on one line, which it then takes from another CPU once.
+///
+/// Sync: statistics that many add to; the first decides when, not whether something is safe.
+pub(crate) struct Counts {
+    /// Bytes handed to buffers and large objects since the last cycle.
+    pub since: AtomicUsize,
+    /// Refills since the start.
+    pub refills: AtomicU64,
 }
 
 /// The last epoch before they start over at 1. Records of blocks have a meaning for a value above.
@@ -97,12 +102,11 @@ pub(crate) static HEAP: Heap = Heap {
     sequence_limit: AtomicUsize::new(0),
     round: AtomicUsize::new(16),
     epoch: AtomicU8::new(1),
-    since: Line(AtomicUsize::new(0)),
+    counts: Line(Counts { since: AtomicUsize::new(0), refills: AtomicU64::new(0) }),
     budget: AtomicUsize::new(pacing::LEAST_BUDGET.0),
     total: AtomicU64::new(0),
     freed: Line(AtomicUsize::new(0)),
     live: AtomicUsize::new(0),
-    refills: Line(AtomicU64::new(0)),
     association: AtomicU32::new(0),
     largest: AtomicUsize::new(0),
 };
@@ -289,14 +293,14 @@ impl Heap {
     /// Adds to the allocation since the last cycle.
     #[inline]
     pub fn count_allocated(&self, bytes: usize) {
-        self.since.fetch_add(bytes, Ordering::Relaxed);
+        self.counts.since.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Bytes handed to buffers and large objects since the start. On a thread that stops for a cycle.
     pub fn handed_out(&self) -> u64 {
         loop {
             let total = self.total.load(Ordering::Relaxed);
-            let since = self.since.load(Ordering::Relaxed);
+            let since = self.counts.since.load(Ordering::Relaxed);
             // A cycle moves what it found from one to the other while this thread stands still, which may be between the two loads.
             if self.total.load(Ordering::Relaxed) == total {
                 return total + since as u64;
@@ -307,7 +311,8 @@ impl Heap {
     /// Whether a cycle is due.
     #[inline]
     pub fn cycle_due(&self) -> bool {
-        let (since, budget) = (Bytes(self.since.load(Ordering::Relaxed)), Bytes(self.budget.load(Ordering::Relaxed)));
+        let (since, budget) =
+            (Bytes(self.counts.since.load(Ordering::Relaxed)), Bytes(self.budget.load(Ordering::Relaxed)));
         since >= budget && pacing::net_allocation(since, Bytes(self.freed.load(Ordering::Relaxed))) >= budget
     }
 }

@@ -81,8 +81,8 @@ pub(crate) fn allocate(kind: usize, bytes: usize) -> *mut u8 {
     }
     cycle::collect_if_stressed();
     concurrent::attend(size);
-    if HEAP.since.load(Ordering::Relaxed) + size >= HEAP.budget.load(Ordering::Relaxed)
-        && HEAP.since.load(Ordering::Relaxed) > 0
+    if HEAP.counts.since.load(Ordering::Relaxed) + size >= HEAP.budget.load(Ordering::Relaxed)
+        && HEAP.counts.since.load(Ordering::Relaxed) > 0
     {
         // The object counts before it is made: a large one must not overrun the budget by its size.
         cycle::collect_due();

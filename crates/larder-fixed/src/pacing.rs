@@ -120,7 +120,7 @@ static NEW_FINALIZERS: AtomicUsize = AtomicUsize::new(0);
 pub(crate) fn finalizer_registered() {
     let new = NEW_FINALIZERS.fetch_add(1, Ordering::Relaxed) + 1;
     let each = settings::BYTES_PER_FINALIZER.load(Ordering::Relaxed);
-    let since = HEAP.since.load(Ordering::Relaxed);
+    let since = HEAP.counts.since.load(Ordering::Relaxed);
     let never = settings::NO_AUTOMATIC.load(Ordering::Relaxed);
     // Nearly used up: a quarter may lie in blocks of other classes.
     let nearly_full = || HEAP.live.load(Ordering::Relaxed) + since >= HEAP.size().0 / 4 * 3;
@@ -143,7 +143,7 @@ fn crew_facts() -> CrewFacts {
         usable_cpus: usable_cpus(),
         asked: (asked > 0).then_some(asked),
         traced: match cycle::number() {
-            0 => crew::traced_by_first(Bytes(HEAP.since.load(Ordering::Relaxed))),
+            0 => crew::traced_by_first(Bytes(HEAP.counts.since.load(Ordering::Relaxed))),
             _ => Bytes(TRACED.load(Ordering::Relaxed)),
         },
     }

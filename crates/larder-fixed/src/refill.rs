@@ -452,7 +452,7 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
 fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usize> {
     let c = &CLASSES[class];
     let cell = c.cell as usize;
-    HEAP.refills.fetch_add(1, Ordering::Relaxed);
+    HEAP.counts.refills.fetch_add(1, Ordering::Relaxed);
     let owner = sharing::current();
     let lists = owner.unwrap_or(0);
     let mut origin = Origin::New;

@@ -155,7 +155,7 @@ fn start_in_stopped_world() {
     cycle::begin_epochs(if state.young { now.of_young_cycle() } else { now.of_full_cycle() });
     state.tally = Tally::default();
     state.figures = Figures { start: begun, markers: 1, ..Figures::default() };
-    state.since_at_start = HEAP.since.load(Ordering::Relaxed);
+    state.since_at_start = HEAP.counts.since.load(Ordering::Relaxed);
     let to_mark = if state.young { state.since_at_start } else { HEAP.live.load(Ordering::Relaxed) };
     TO_MARK[usize::from(state.young)].store(to_mark, Ordering::Relaxed);
     let way = state.way;
