@@ -59,6 +59,7 @@ pub(crate) struct Heap {
     ///
     /// Sync: collector writes in a stopped world, with the locks of all classes; everybody else reads in a deferral.
     pub epoch: AtomicU8,
+    /// What every refill counts.
     pub counts: Line<Counts>,
     /// Bytes after which the next cycle is due.
     ///
@@ -76,7 +77,7 @@ pub(crate) struct Heap {
     pub largest: AtomicUsize,
 }
 
-/// What every refill counts: on one line, which it then takes from another CPU once.
+/// Counters of refills: on one line, which it then takes from another CPU once.
 ///
 /// Sync: statistics that many add to; the first decides when, not whether something is safe.
 pub(crate) struct Counts {

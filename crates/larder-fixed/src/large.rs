@@ -8,7 +8,7 @@ use larder_blocks::block::{Block, NONE, State};
 use larder_blocks::pool::Run;
 use larder_sync::lock::Lock;
 use larder_threads::defer;
-use larder_units::{BLOCK, Blocks, Bytes};
+use larder_units::{BLOCK, Bytes};
 
 use crate::epochs::Epochs;
 use crate::heap::HEAP;
@@ -163,11 +163,7 @@ pub(crate) fn free(b: &'static Block) {
         return;
     }
     unlink(index as u32);
-    give_back(index, b, guard);
-}
-
-fn give_back<G>(index: usize, b: &Block, guard: G) {
-    let run = Run { first: index, blocks: Blocks(b.blocks.get() as usize), zero: false }.retire(&HEAP.space);
+    let run = refill::retire_block(b);
     drop(guard);
     HEAP.pool.give(&HEAP.space, run);
 }
@@ -188,9 +184,7 @@ pub(crate) fn sweep() {
             unlink(at);
             // Between the two locks `next` could be freed explicitly by its owner; so the pool is called with the list
             // locked.
-            let run = Run { first: at as usize, blocks: Blocks(b.blocks.get() as usize), zero: false };
-            let run = run.retire(&HEAP.space);
-            HEAP.pool.give(&HEAP.space, run);
+            HEAP.pool.give(&HEAP.space, refill::retire_block(b));
         }
         at = next;
     }

@@ -664,8 +664,9 @@ pub(crate) fn reclaim_if_empty(index: usize) -> bool {
     true
 }
 
-/// The run of an empty block that is in no list any more. The caller holds the lock of its class.
-fn retire_block(b: &Block) -> Run {
+/// The run of an empty block, or of a large object, that is in no list any more. The caller holds the lock of its class, or that of large
+/// objects.
+pub(crate) fn retire_block(b: &Block) -> Run {
     Run { first: HEAP.space.index_of(b), blocks: Blocks(b.blocks.get() as usize), zero: false }.retire(&HEAP.space)
 }
 

@@ -40,7 +40,7 @@ const THREAD_BUDGET: Bytes = Bytes(24 * 1024);
 /// Threads that are stopped in the time of one small cycle.
 const SMALL_CROWD: usize = 128;
 
-/// The share from which on the constant is gone.
+/// The share from which on nothing is left of the constant but half of what a crowd adds.
 const FADED: Bytes = Bytes::mib(64);
 
 /// What is traced may be allocated so many times with a divisor of 1: libgc's own figure.

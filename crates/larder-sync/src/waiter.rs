@@ -354,7 +354,7 @@ pub(crate) struct Turns {
     due: core::sync::atomic::AtomicU64,
     #[cfg(not(loom))]
     woken_at: core::sync::atomic::AtomicU64,
-    /// How often somebody was woken in a row because the last one was late; one turn at most.
+    /// How often in a row somebody was woken because the last one was late.
     #[cfg(not(loom))]
     late_wakes: AtomicU32,
     releases: AtomicU32,
@@ -369,7 +369,7 @@ const TURN_NS: u64 = 1_000_000;
 #[cfg(not(loom))]
 const LATE_NS: u64 = 50_000;
 /// If the next one is late as well, all processors are busy, and more that are awake only wait for each other: each is waited for twice as
-/// long as the last, so often.
+/// long as the last, until the eldest is called; so often at most.
 #[cfg(not(loom))]
 const LATE_WAKES: u32 = 6;
 /// The clock is read at every so many releases with waiters.

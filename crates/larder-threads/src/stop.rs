@@ -145,15 +145,15 @@ extern "C" fn signalled(number: i32, info: *mut libc::siginfo_t, context: *mut l
     // SAFETY: the kernel gave it to this handler.
     let ours = unsafe { client::is_ours(info, thread) };
     // SAFETY: as above.
-    take_signal(unsafe { red_zone::asleep(context) });
+    take_signal(|| unsafe { red_zone::asleep(context) });
     if !ours {
         // SAFETY: the arguments are those of this handler.
         unsafe { client::pass_on(number, info, context) };
     }
 }
 
-/// What the handler does, on the thread that it interrupts, with signals masked; `asleep` where that sleeps.
-pub(crate) fn take_signal(asleep: Option<Asleep>) {
+/// What the handler does, on the thread that it interrupts, with signals masked; `asleep` finds out whether that sleeps.
+pub(crate) fn take_signal(asleep: impl FnOnce() -> Option<Asleep>) {
     let (record, deferring) = tls::with(|t| (t.record.get(), t.slow_depth.get() != 0));
     if record.is_null() {
         return;
@@ -168,7 +168,7 @@ pub(crate) fn take_signal(asleep: Option<Asleep>) {
     // that it interrupted. That may be the alternate stack of a client's handler.
     let here = larder_sys::thread::stack_pointer().addr();
     let place = Place::of(thread, here);
-    stand(thread, asleep.map_or(place, |asleep| place.asleep(asleep)));
+    stand(thread, asleep().map_or(place, |asleep| place.asleep(asleep)));
 }
 
 /// Does what was asked of the calling thread, whose frames and saved registers lie in `place`: parks it, suspends it, lets it be looked at.

@@ -19,13 +19,13 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 #[cfg(target_env = "gnu")]
 use crate::loader;
 use decode::{Flow, decode};
+use larder_units::PAGE;
 
 /// How many bytes below the stack pointer are a function's own.
-pub const BYTES: usize = 128;
+const BYTES: usize = 128;
 
 /// Bytes of the frame above the stack pointer in which addresses of the red zone are looked for.
 const FRAME: usize = 256;
-const PAGE: usize = 4096;
 
 /// The machine's instruction for a system call.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -110,7 +110,7 @@ pub unsafe fn asleep(context: *const libc::c_void) -> Option<Asleep> {
 unsafe fn frame_names(red_zone: &Range<usize>) -> bool {
     let low = red_zone.end.next_multiple_of(size_of::<usize>());
     // Not into another page, which need not be there.
-    let high = (low + FRAME).min((low + 1).next_multiple_of(PAGE));
+    let high = (low + FRAME).min((low + 1).next_multiple_of(PAGE.0));
     (low..high).step_by(size_of::<usize>()).any(|at| {
         // SAFETY: the caller's promise, and the page of the stack pointer.
         let word = unsafe { ptr::with_exposed_provenance::<usize>(at).read_volatile() };

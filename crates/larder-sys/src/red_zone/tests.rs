@@ -119,6 +119,7 @@ fn most_calls_of_the_c_library_are_known_to_leave_the_red_zone_alone() {
         .map(|(at, instruction)| at + instruction.len())
         .collect();
     let unused = calls.iter().filter(|&&behind| is_unused(code, behind)).count();
+    eprintln!("{unused} of {} calls", calls.len());
     assert!(calls.len() > 100 && unused * 2 > calls.len(), "{unused} of {}", calls.len());
     for &behind in &calls {
         let fresh = is_unused(code, behind);

@@ -19,7 +19,7 @@ pub(crate) fn tid() -> i32 {
     if known != 0 {
         return known;
     }
-    let target = signals::take_with(|| crate::stop::take_signal(None));
+    let target = signals::take_with(|| crate::stop::take_signal(|| None));
     let mut targets = TARGETS.lock().expect("no thread panics here");
     targets.push(target);
     targets.len() as i32
