@@ -108,7 +108,7 @@ pub unsafe fn allocate_slow(kind: usize, bytes: usize) -> *mut u8 {
             return ptr::with_exposed_provenance_mut(at);
         }
         // One cycle for each such cell would be one for each object.
-        if shortage.cycles > 0 || pacing::makes_do_with_larger_cells(Bytes(HEAP.counts.since.load(Ordering::Relaxed))) {
+        if shortage.cycles > 0 || pacing::makes_do_with_larger_cells(Bytes(HEAP.handed_out_since_cycle())) {
             let at = allocate_elsewhere(kind, class);
             if !at.is_null() {
                 return at;

@@ -42,15 +42,20 @@ use crate::settings;
 use crate::timeline::Timeline;
 use crate::view::View;
 use crate::{
-    ablation, concurrent, disclaim, events, finalization, gate, generations, group, kind, large, lock, own_threads,
-    pacing, refill, roots, sharing,
+    ablation, aftermath, concurrent, disclaim, events, finalization, gate, generations, kind, large, lock, own_threads,
+    pacing, refill, roots, sharing, untold,
 };
+use aftermath::Aftermath;
 use concurrent::Found;
 
 /// One cycle at a time. Rank: after the loader, before the allocation lock.
 static CYCLE: Lock = Lock::new();
 /// Helpers are created by one thread at a time. Rank: before the loader.
 static PREPARE: Lock = Lock::new();
+/// Somebody is on the way to a cycle that is due, and does not have `CYCLE` yet.
+///
+/// Sync: a hint. Who leaves it set, as a client does that jumps out of a hook, makes the next cycle a little late.
+static COMING: AtomicBool = AtomicBool::new(false);
 /// Rings when allocation can go on: after the resume, and when `CYCLE` is given back.
 static AGAIN: Bell = Bell::new();
 /// The collecting thread's marker while the client's push-other-roots procedure runs.
@@ -117,9 +122,20 @@ pub(crate) fn for_each_thread(f: impl FnMut(&'static Thread)) {
     unsafe { REGISTRY.for_each_while_locked(f) }
 }
 
-/// Collects if that is due, or waits until somebody else has. False when neither was possible.
+/// Runs the cycle that is due, or waits until somebody else has. False when neither was possible, or another thread is about to.
 pub(crate) fn collect_due() -> bool {
-    if CYCLE.is_locked() { wait_for_cycle() } else { run(Request { cause: Cause::Budget, stop: None, unmap: false }) }
+    if CYCLE.is_locked() {
+        return wait_for_cycle();
+    }
+    // One thread goes for the loader's list, which is a while away if it loses its CPU on the way. Others would queue for the list behind
+    // it, where they have to be signalled as running threads, and before all have had it the next cycle may be due.
+    if COMING.load(Ordering::Relaxed) && !HEAP.cycle_overdue() {
+        return false;
+    }
+    COMING.store(true, Ordering::Relaxed);
+    let has_run = run(Request { cause: Cause::Budget, stop: None, unmap: false });
+    COMING.store(false, Ordering::Relaxed);
+    has_run
 }
 
 /// Waits, as a blocked thread that need not be signalled, until the cycle under way has resumed the world. False for a
@@ -286,12 +302,28 @@ pub(crate) fn without_preparing<R>(f: impl FnOnce() -> R) -> R {
 
 /// Runs `f` with the cycle lock, on a thread whose signals are masked.
 pub(crate) fn with_cycle_lock<R>(f: impl FnOnce() -> R) -> R {
+    let result = with_cycle_locked(f);
+    AGAIN.pass_on(1);
+    result
+}
+
+/// As [`with_cycle_lock`]; the caller wakes those who wait for the end of a cycle.
+fn with_cycle_locked<R>(f: impl FnOnce() -> R) -> R {
     CYCLE.lock_raw();
     let result = f();
     // SAFETY: taken above.
     unsafe { CYCLE.unlock_raw() };
-    AGAIN.bump_and_wake(1);
+    AGAIN.bump();
     result
+}
+
+/// Wakes everybody who sleeps for a cycle: threads that were stopped, those that wait for its end, and the marker thread of concurrent ones.
+fn wake_sleepers() {
+    stop::wake_resumed(pacing::usable_cpus());
+    AGAIN.bump_and_wake(1);
+    if concurrent::own_threads() > 0 {
+        concurrent::resumed();
+    }
 }
 
 /// What [`run_once`] did.
@@ -326,9 +358,10 @@ fn run_once(sp: usize, request: &Request) -> Ran {
         outside.set();
         return Ran::Not;
     }
-    let mut stage = Stage { request, markers, found: Found::Nothing, done: false };
+    let mut stage = Stage { request, markers, found: Found::Nothing, done: false, wakes_last: false };
     gate::with_objects_inside(|| {
-        with_cycle_lock(|| {
+        with_cycle_locked(|| {
+            COMING.store(false, Ordering::Relaxed);
             // A second collector that waited for the first finds that nothing is due any more.
             if request.cause != Cause::Budget || HEAP.cycle_due() || concurrent::is_ready() {
                 stage.found = concurrent::claim();
@@ -339,6 +372,12 @@ fn run_once(sp: usize, request: &Request) -> Ran {
             }
         });
     });
+    if stage.wakes_last {
+        wake_sleepers();
+        aftermath::tell_late_events();
+    } else {
+        AGAIN.pass_on(1);
+    }
     let ran = match stage.found {
         Found::Marking => Ran::NotYet,
         _ if !stage.done => Ran::Not,
@@ -358,10 +397,13 @@ struct Stage<'a> {
     markers: usize,
     found: Found,
     done: bool,
+    /// The threads that the cycle resumed, or kept waiting, are to be woken when everything is given back.
+    wakes_last: bool,
 }
 
 /// The cycle proper, with what is live of this thread's stacks published.
 fn collect_standing(stage: &mut Stage<'_>) {
+    aftermath::settle_events();
     lock::acquire();
     hooks::event(Event::Start);
     hooks::call(&hooks::START);
@@ -387,6 +429,7 @@ fn collect_standing(stage: &mut Stage<'_>) {
 
     refill::lock_all();
     large::LOCK.lock_raw();
+    untold::tell_all();
     record.allocated = Bytes(HEAP.counts.since.load(Ordering::Relaxed));
     // SAFETY: the world is stopped, and the locks are held.
     let completed = unsafe { mark(markers, stage, &mut record, timeline) };
@@ -431,34 +474,31 @@ fn collect_standing(stage: &mut Stage<'_>) {
     unsafe { lock::release() };
     let resumed = timeline.add(PhaseKind::Stop, begun, stopped.signalled as usize);
     record.pause = resumed.since(begun);
-    stop::wake_resumed(pacing::usable_cpus());
-    AGAIN.bump_and_wake(1);
-    hooks::event(Event::PostStartWorld);
-    count_pause(record.pause);
-    concurrent::resumed();
-
-    if completed {
-        hooks::event(Event::ReclaimStart);
-        pacing::no_finalizer_is_new();
-        if disclaim::is_used() {
-            disclaim::ask();
+    let aftermath = completed.then(|| Aftermath::new(number, stage.request.unmap, next));
+    stage.wakes_last = aftermath.as_ref().is_none_or(|aftermath| aftermath.is_short);
+    let tell = |event| {
+        if !stage.wakes_last {
+            hooks::event(event);
         }
-        large::sweep();
-        age_epochs(number);
-        sharing::after_cycle();
-        let group = group::facts_after_cycle(record.live, next);
-        let swept = timeline.add(PhaseKind::Sweep, resumed, 0);
-        record.returned = pacing::return_memory(stage.request.unmap || group.is_some_and(|facts| facts.is_near()));
-        timeline.add(PhaseKind::Return, swept, record.returned.0);
-        // What went back is the group's, so what is left is asked for anew.
-        let group = if record.returned.0 > 0 { group.and_then(|_| group::facts(record.live)) } else { group };
-        pacing::bound_by_group(group, next);
-        hooks::event(Event::ReclaimEnd);
+    };
+    if !stage.wakes_last {
+        wake_sleepers();
+    }
+    tell(Event::PostStartWorld);
+    if let Some(aftermath) = aftermath {
+        tell(Event::ReclaimStart);
+        aftermath.do_all(&mut record, timeline, resumed);
+        tell(Event::ReclaimEnd);
     }
     record.heap = HEAP.size();
     record.total = clock::now().since(begun);
+    if stage.wakes_last {
+        record.pause = record.total;
+        aftermath::postpone_events(completed);
+    }
+    count_pause(record.pause);
     events::publish(&record, timeline.phases(), completed);
-    hooks::event(Event::End);
+    tell(Event::End);
     stage.done = completed;
 }
 
@@ -778,16 +818,6 @@ fn give_up(epochs: Epochs) {
 }
 
 /// Often enough that no mark byte survives until its epoch comes again, forgets the bytes of free cells.
-fn age_epochs(number: u64) {
-    const EVERY: u64 = 100;
-    if number.is_multiple_of(EVERY) {
-        for index in 0..HEAP.space.frontier().0 {
-            let _deferral = defer::enter();
-            refill::forget_old_epochs(index);
-        }
-    }
-}
-
 /// Before fork: no cycle is under way, and this thread holds every lock of the heap.
 pub(crate) fn before_fork() {
     let mask = gate::mask();
@@ -850,9 +880,11 @@ pub(crate) unsafe fn after_fork_in_child() {
         // The stay that `lock::acquire` began in `before_fork`.
         drop(defer::Deferral::resume());
         CYCLE.reset_after_fork();
+        COMING.store(false, Ordering::Relaxed);
         PREPARE.reset_after_fork();
         gate::reset_after_fork();
         AGAIN.reset_after_fork();
+        aftermath::reset_after_fork();
         CREW.reset_after_fork();
         concurrent::after_fork_in_child();
     }

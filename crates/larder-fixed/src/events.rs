@@ -68,8 +68,8 @@ extern "C" fn at_exit() {
 /// Writes the counters that are states of the heap.
 fn sample(writer: &Writer) {
     let set = |counter, value: u64| writer.counter(counter).store(value, Ordering::Relaxed);
-    set(Counter::AllocatedBytes, HEAP.total.load(Ordering::Relaxed) + HEAP.counts.since.load(Ordering::Relaxed) as u64);
-    set(Counter::Refills, HEAP.counts.refills.load(Ordering::Relaxed));
+    set(Counter::AllocatedBytes, HEAP.total.load(Ordering::Relaxed) + HEAP.handed_out_since_cycle() as u64);
+    set(Counter::Refills, crate::stats::refills());
     set(Counter::ThreadsRegistered, u64::from(REGISTRY.count()));
     set(Counter::ThreadsStartedTotal, REGISTRY.total() as u64);
     set(Counter::HeapBytes, HEAP.size().0 as u64);

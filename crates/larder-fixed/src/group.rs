@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use larder_policy::group::{GroupFacts, bounded};
+use larder_policy::group::{GroupFacts, bounded, good_for};
 use larder_sys::{clock, group};
 use larder_units::{Bytes, Nanos};
 
@@ -13,7 +13,7 @@ use crate::heap::HEAP;
 
 /// How long a reading is good for, where the heap only grows: at a gigabyte per second it grows by some 20 MiB meanwhile.
 const GOOD_FOR: Nanos = Nanos(20_000_000);
-/// Until when the group need not be looked at after a cycle, because it was far from its limit. Sync: a hint.
+/// Until when the group need not be looked at, because it was far from its limit. Sync: a hint.
 static FAR_UNTIL: AtomicU64 = AtomicU64::new(0);
 /// When the group was last looked at while the heap grew. Sync: a ticket; whoever changes it looks.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
@@ -27,18 +27,15 @@ pub(crate) fn facts(taken: Bytes) -> Option<GroupFacts> {
 
 /// What is known after a cycle that left `live` bytes, for a next budget of `planned`. `None` also where a reading shortly
 /// before had the limit so far away that it changes nothing: small heaps have a thousand cycles a second, and a reading takes
-/// as long as a small cycle.
+/// longer than a small cycle.
 pub(crate) fn facts_after_cycle(live: Bytes, planned: Bytes) -> Option<GroupFacts> {
     let now = clock::now().0;
     if now < FAR_UNTIL.load(Ordering::Relaxed) {
         return None;
     }
     let facts = facts(live);
-    let is_far = |facts: GroupFacts| {
-        !facts.is_near() && bounded(Bytes(planned.0.saturating_mul(2)), Some(facts)).0 == planned.0.saturating_mul(2)
-    };
-    if facts.is_none_or(is_far) {
-        FAR_UNTIL.store(now + GOOD_FOR.0, Ordering::Relaxed);
+    if let Some(time) = good_for(facts, planned) {
+        FAR_UNTIL.store(now + time.0, Ordering::Relaxed);
     }
     facts
 }
@@ -46,12 +43,13 @@ pub(crate) fn facts_after_cycle(live: Bytes, planned: Bytes) -> Option<GroupFact
 /// The heap grows: makes the next cycle due earlier, where the group has little left.
 pub(crate) fn look_while_growing() {
     let (last, now) = (LOOKED.load(Ordering::Relaxed), clock::now());
-    if now.0.saturating_sub(last) < GOOD_FOR.0
+    if now.0 < FAR_UNTIL.load(Ordering::Relaxed)
+        || now.0.saturating_sub(last) < GOOD_FOR.0
         || LOOKED.compare_exchange(last, now.0, Ordering::Relaxed, Ordering::Relaxed).is_err()
     {
         return;
     }
-    let since = HEAP.counts.since.load(Ordering::Relaxed);
+    let since = HEAP.handed_out_since_cycle();
     let taken = Bytes(HEAP.live.load(Ordering::Relaxed).saturating_add(since));
     let Some(facts) = facts(taken) else { return };
     let budget = HEAP.budget.load(Ordering::Relaxed);

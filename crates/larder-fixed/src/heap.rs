@@ -16,7 +16,7 @@ use larder_units::{Blocks, Bytes};
 
 use crate::ablation::Optimization;
 use crate::options::Options;
-use crate::{ablation, settings};
+use crate::{ablation, settings, untold};
 
 /// Most address space that a heap reserves. It costs nothing; the limit keeps the block table's own reservation small.
 const MOST_RESERVED: Bytes = Bytes::mib(512 << 10);
@@ -59,7 +59,7 @@ pub(crate) struct Heap {
     ///
     /// Sync: collector writes in a stopped world, with the locks of all classes; everybody else reads in a deferral.
     pub epoch: AtomicU8,
-    /// What every refill counts.
+    /// What is counted for all.
     pub counts: Line<Counts>,
     /// Bytes after which the next cycle is due.
     ///
@@ -77,13 +77,13 @@ pub(crate) struct Heap {
     pub largest: AtomicUsize,
 }
 
-/// Counters of refills: on one line, which it then takes from another CPU once.
+/// Counters that many CPUs add to, on one line.
 ///
 /// Sync: statistics that many add to; the first decides when, not whether something is safe.
 pub(crate) struct Counts {
-    /// Bytes handed to buffers and large objects since the last cycle.
+    /// Bytes handed to buffers and large objects since the last cycle, but for what is [`untold`].
     pub since: AtomicUsize,
-    /// Refills since the start.
+    /// Refills since the start where no index counts them.
     pub refills: AtomicU64,
 }
 
@@ -162,7 +162,6 @@ pub fn init(options: &Options) {
     settings::MARKERS.store(options.markers.unwrap_or(0), Ordering::Relaxed);
     larder_trace::window::limit(options.widest_scan);
     settings::COLLECT_EVERY.store(options.collect_every.unwrap_or(0), Ordering::Relaxed);
-    crate::pacing::set_budget(crate::pacing::budget(Bytes(0)));
     match HEAP.labs.set_up(cpus::possible()) {
         Ok(Association::ConcurrencyId) => HEAP.association.store(1, Ordering::Relaxed),
         Ok(Association::Cpu) => HEAP.association.store(2, Ordering::Relaxed),
@@ -172,9 +171,10 @@ pub fn init(options: &Options) {
         }
         Err(e) => larder_sys::die!("cannot map {} for allocation buffers (errno {})", e.wanted, e.errno),
     }
-    if let Err(e) = crate::shelf::set_up() {
+    if let Err(e) = crate::shelf::set_up().and_then(|()| untold::set_up()) {
         larder_sys::die!("cannot map {} for allocation buffers (errno {})", e.wanted, e.errno);
     }
+    crate::pacing::set_budget(crate::pacing::budget(Bytes(0)));
     crate::sharing::set_up(options.sharing);
     stop::set_signal(options.suspend_signal);
     interposed::attach();
@@ -291,6 +291,11 @@ impl Heap {
         }
     }
 
+    /// Bytes handed to buffers and large objects since the last cycle. What is due is decided without looking at every index.
+    pub fn handed_out_since_cycle(&self) -> usize {
+        self.counts.since.load(Ordering::Relaxed) + untold::bytes()
+    }
+
     /// Adds to the allocation since the last cycle.
     #[inline]
     pub fn count_allocated(&self, bytes: usize) {
@@ -301,12 +306,18 @@ impl Heap {
     pub fn handed_out(&self) -> u64 {
         loop {
             let total = self.total.load(Ordering::Relaxed);
-            let since = self.counts.since.load(Ordering::Relaxed);
+            let since = self.handed_out_since_cycle();
             // A cycle moves what it found from one to the other while this thread stands still, which may be between the two loads.
             if self.total.load(Ordering::Relaxed) == total {
                 return total + since as u64;
             }
         }
+    }
+
+    /// Whether a cycle should have run long ago, as far as allocation goes.
+    pub fn cycle_overdue(&self) -> bool {
+        let (since, freed) = (self.counts.since.load(Ordering::Relaxed), self.freed.load(Ordering::Relaxed));
+        pacing::is_overdue(Bytes(since.saturating_sub(freed)), Bytes(self.budget.load(Ordering::Relaxed)))
     }
 
     /// Whether a cycle is due.

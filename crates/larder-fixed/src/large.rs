@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::ptr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_blocks::block::{Block, NONE, State};
 use larder_blocks::pool::Run;
@@ -24,6 +24,14 @@ struct Head(UnsafeCell<u32>);
 unsafe impl Sync for Head {}
 static HEAD: Head = Head(UnsafeCell::new(NONE));
 
+/// How many there are. Sync: `LOCK`; a hint to others.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// How many large objects there are, more or less.
+pub(crate) fn count() -> usize {
+    COUNT.load(Ordering::Relaxed)
+}
+
 fn block(index: u32) -> &'static Block {
     // SAFETY: indices in the list are below the frontier.
     unsafe { HEAP.space.block(index as usize) }
@@ -33,6 +41,7 @@ fn block(index: u32) -> &'static Block {
 fn link(index: u32) {
     // SAFETY: the caller holds the lock.
     let head = unsafe { &mut *HEAD.0.get() };
+    COUNT.store(count() + 1, Ordering::Relaxed);
     let b = block(index);
     b.previous.set(NONE);
     b.next.set(*head);
@@ -46,6 +55,7 @@ fn link(index: u32) {
 fn unlink(index: u32) {
     // SAFETY: the caller holds the lock.
     let head = unsafe { &mut *HEAD.0.get() };
+    COUNT.store(count() - 1, Ordering::Relaxed);
     let b = block(index);
     let (previous, next) = (b.previous.get(), b.next.get());
     if previous == NONE {

@@ -9,6 +9,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod ablation;
+mod aftermath;
 pub mod allocate;
 pub mod barrier;
 pub mod concurrent;
@@ -41,6 +42,7 @@ mod shelf;
 pub mod stats;
 pub mod threads;
 mod timeline;
+mod untold;
 mod view;
 
 pub use allocate::{allocate, allocate_aligned, allocate_many, free};

@@ -12,7 +12,7 @@ use larder_units::{Blocks, Bytes};
 
 use crate::ablation::{self, Optimization};
 use crate::heap::HEAP;
-use crate::{concurrent, cycle, generations, refill, settings};
+use crate::{concurrent, cycle, generations, refill, settings, untold};
 
 /// Where the census goes on; blocks before it were looked at since the last cycle. Sync: a ticket.
 static CENSUS: AtomicUsize = AtomicUsize::new(0);
@@ -109,6 +109,7 @@ pub(crate) fn set_budget(budget: Bytes) {
     let never = settings::NO_AUTOMATIC.load(Ordering::Relaxed);
     let budget = if never { Bytes(usize::MAX) } else { budget };
     HEAP.budget.store(budget.0, Ordering::Relaxed);
+    untold::heed_budget(budget);
     concurrent::plan(budget);
 }
 
@@ -120,7 +121,7 @@ static NEW_FINALIZERS: AtomicUsize = AtomicUsize::new(0);
 pub(crate) fn finalizer_registered() {
     let new = NEW_FINALIZERS.fetch_add(1, Ordering::Relaxed) + 1;
     let each = settings::BYTES_PER_FINALIZER.load(Ordering::Relaxed);
-    let since = HEAP.counts.since.load(Ordering::Relaxed);
+    let since = HEAP.handed_out_since_cycle();
     let never = settings::NO_AUTOMATIC.load(Ordering::Relaxed);
     // Nearly used up: a quarter may lie in blocks of other classes.
     let nearly_full = || HEAP.live.load(Ordering::Relaxed) + since >= HEAP.size().0 / 4 * 3;
@@ -143,7 +144,7 @@ fn crew_facts() -> CrewFacts {
         usable_cpus: usable_cpus(),
         asked: (asked > 0).then_some(asked),
         traced: match cycle::number() {
-            0 => crew::traced_by_first(Bytes(HEAP.counts.since.load(Ordering::Relaxed))),
+            0 => crew::traced_by_first(Bytes(HEAP.handed_out_since_cycle())),
             _ => Bytes(TRACED.load(Ordering::Relaxed)),
         },
     }
@@ -241,11 +242,11 @@ pub(crate) fn bound_by_group(facts: Option<GroupFacts>, planned: Bytes) {
     }
 }
 
-/// Gives memory back to the kernel that the next budget will not need.
-pub(crate) fn return_memory(all: bool) -> Bytes {
+/// Bytes of free memory that stay behind the pool where the heap has more than it will need: none where `all` goes. `None` where it has not.
+fn kept_of_too_much(all: bool) -> Option<Bytes> {
     let live = Bytes(HEAP.live.load(Ordering::Relaxed));
     if !all && settings::KEEP_MEMORY.load(Ordering::Relaxed) {
-        return Bytes(0);
+        return None;
     }
     let mut keep = if all { Bytes(0) } else { policy::resident_to_keep(budget(live)) };
     if !all && concurrent::is_on() {
@@ -254,9 +255,17 @@ pub(crate) fn return_memory(all: bool) -> Bytes {
     }
     // What the heap holds beyond live data and the next budget, counting an eighth for blocks with few survivors.
     let needed = live.0 + live.0 / 8 + keep.0;
-    if HEAP.size().0 <= needed {
-        return Bytes(0);
-    }
+    (HEAP.size().0 > needed).then_some(keep)
+}
+
+/// Whether the heap has memory that the next budget will not need.
+pub(crate) fn has_too_much() -> bool {
+    kept_of_too_much(false).is_some()
+}
+
+/// Gives memory back to the kernel that the next budget will not need.
+pub(crate) fn return_memory(all: bool) -> Bytes {
+    let Some(keep) = kept_of_too_much(all) else { return Bytes(0) };
     let _deferral = defer::enter();
     while census(Blocks(usize::MAX / 2)) {}
     HEAP.owners.give_back(&HEAP.space, &HEAP.pool, keep.to_blocks_rounded_up());

@@ -37,7 +37,7 @@ use crate::epochs::Epochs;
 use crate::heap::HEAP;
 use crate::inject::{Point, point};
 use crate::stats::count_freed;
-use crate::{concurrent, cycle, kind, pacing, sharing, shelf};
+use crate::{concurrent, cycle, kind, pacing, sharing, shelf, untold};
 
 /// Longest run, in bytes, that one refill takes: it is cleared at once, and should stay in a first-level cache until it
 /// is used.
@@ -315,8 +315,9 @@ impl List {
                 self.position = 0;
                 self.cursor = b.next.get();
                 if self.cursor != NONE {
-                    // It will be swept soon, after a few refills.
-                    hint::prefetch(block(self.cursor).marks.get());
+                    // It will be swept soon, after a few refills. Its record, which has the same address, may be far away too.
+                    hint::prefetch(core::ptr::from_ref(block(self.cursor)).addr());
+                    hint::prefetch(HEAP.space.marks_of(self.cursor as usize, class.mark_shift));
                 }
                 // What is to be swept again was swept, and its turn comes.
                 if b.swept.get() == epoch {
@@ -452,7 +453,6 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
 fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usize> {
     let c = &CLASSES[class];
     let cell = c.cell as usize;
-    HEAP.counts.refills.fetch_add(1, Ordering::Relaxed);
     let owner = sharing::current();
     let lists = owner.unwrap_or(0);
     let mut origin = Origin::New;
@@ -518,7 +518,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
             taken += 1;
         }
     }
-    HEAP.count_allocated(bytes);
+    untold::count_refill(bytes);
     // An unregistered thread keeps the lock: the collector, who cannot stop it, waits here for the run to be installed.
     let held = if registered {
         drop(locked);

@@ -6,7 +6,7 @@ use larder_sys::tls;
 use larder_units::Bytes;
 
 use crate::heap::HEAP;
-use crate::{cycle, pacing, settings};
+use crate::{cycle, pacing, settings, untold};
 
 /// See the fields.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,7 +69,7 @@ pub(crate) fn tell_freed() {
 /// Reads all figures.
 pub fn snapshot() -> Snapshot {
     let heap = HEAP.size().0;
-    let (live, since) = (HEAP.live.load(Ordering::Relaxed), HEAP.counts.since.load(Ordering::Relaxed));
+    let (live, since) = (HEAP.live.load(Ordering::Relaxed), HEAP.handed_out_since_cycle());
     Snapshot {
         heap,
         free: heap.saturating_sub(live + since),
@@ -99,7 +99,7 @@ pub fn reserved() -> Bytes {
 
 /// Refills of buffers since the start.
 pub fn refills() -> u64 {
-    HEAP.counts.refills.load(Ordering::Relaxed)
+    HEAP.counts.refills.load(Ordering::Relaxed) + untold::refills()
 }
 
 /// Whether buffers belong to threads because restartable sequences are not available.

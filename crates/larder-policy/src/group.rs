@@ -1,6 +1,6 @@
 //! The heap within a control group: its limit of memory is shared with other processes and with the kernel's caches.
 
-use larder_units::Bytes;
+use larder_units::{Bytes, Nanos};
 
 /// What is known about a control group, and what the heap could use without asking the kernel.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,24 @@ pub fn bounded(budget: Bytes, facts: Option<GroupFacts>) -> Bytes {
     Bytes(budget.0.min(may.max(LEAST_STEP.0)))
 }
 
+/// A reading is good for so long at least, and at most: limits are changed from outside.
+const SHORTEST: Nanos = Nanos(20_000_000);
+const LONGEST: Nanos = Nanos(250_000_000);
+/// All processes of a group together take no more memory than so many bytes in a nanosecond.
+const BYTES_PER_NANO: usize = 4;
+
+/// How long what was found about the group, if it has a limit at all, need not be looked at again where the heap plans a budget of `planned`: as long as twice that
+/// stays within [`bounded`], whoever takes memory meanwhile. `None` where the limit is near, which is looked at after each cycle.
+pub fn good_for(facts: Option<GroupFacts>, planned: Bytes) -> Option<Nanos> {
+    let Some(facts) = facts else { return Some(LONGEST) };
+    let twice = Bytes(planned.0.saturating_mul(2));
+    if facts.is_near() || bounded(twice, Some(facts)) < twice {
+        return None;
+    }
+    let beyond = facts.room().0.saturating_add(facts.unused.0).saturating_sub(twice.0.saturating_mul(2));
+    Some(Nanos((beyond / BYTES_PER_NANO) as u64).clamp(SHORTEST, LONGEST))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,6 +81,21 @@ mod tests {
             assert_eq!(facts.is_near(), near, "{facts:?}");
         }
         assert_eq!(bounded(mib(100), None), mib(100));
+    }
+
+    #[test]
+    fn a_reading_is_good_for_longer_the_farther_the_limit_is() {
+        let with = |room: usize| GroupFacts { limit: Bytes::mib(64 * 1024), used: Bytes::mib(62 * 1024 - room), unused: Bytes(0) };
+        let good = |facts, planned| good_for(facts, Bytes::mib(planned));
+        assert_eq!(good(None, 100), Some(LONGEST));
+        assert_eq!(good(Some(with(40_000)), 100), Some(LONGEST));
+        // 8 GiB left of 64, of which 2 are the reserve, is near; what is left beyond that lasts longer than anything.
+        assert_eq!(good(Some(with(5_000)), 100), None);
+        assert_eq!(good(Some(with(40_000)), 20_000), None, "twice the budget is bounded");
+        let small = |used| GroupFacts { limit: Bytes::mib(640), used: Bytes::mib(used), unused: Bytes(0) };
+        assert_eq!(good(Some(small(320)), 20), Some(Nanos(Bytes::mib(640 - 320 - 20 - 80).0 as u64 / 4)));
+        assert_eq!(good(Some(small(320)), 75), Some(SHORTEST));
+        assert_eq!(good(Some(small(320)), 76), None);
     }
 
     #[test]

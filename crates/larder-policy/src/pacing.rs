@@ -109,6 +109,11 @@ pub fn net_allocation(allocated: Bytes, freed: Bytes) -> Bytes {
     allocated.saturating_sub(freed).max(Bytes(allocated.0 / 8))
 }
 
+/// Whether so much more than the budget was allocated that nobody may go on with a cycle merely on its way.
+pub fn is_overdue(since: Bytes, budget: Bytes) -> bool {
+    since.0 > budget.0.saturating_add(budget.0 / 16)
+}
+
 /// Whether an object whose class has no cell left, in a heap that must not grow, takes a larger cell without a cycle before, where so much was
 /// allocated since the last one: that cycle has just found what there is.
 pub fn makes_do_with_larger_cells(since: Bytes) -> bool {

@@ -26,7 +26,7 @@ use crate::barrier::{self, Algorithm};
 use crate::epochs::Epochs;
 use crate::heap::HEAP;
 use crate::view::View;
-use crate::{ablation, cycle, dirty, finalization, gate, generations, large, lock, pacing, refill, roots};
+use crate::{ablation, cycle, dirty, finalization, gate, generations, large, lock, pacing, refill, roots, untold};
 
 /// How long the marker thread waits for somebody to finish before it cleans once more.
 const CLEAN_AGAIN_NS: u64 = 10_000_000;
@@ -155,6 +155,7 @@ fn start_in_stopped_world() {
     cycle::begin_epochs(if state.young { now.of_young_cycle() } else { now.of_full_cycle() });
     state.tally = Tally::default();
     state.figures = Figures { start: begun, markers: 1, ..Figures::default() };
+    untold::tell_all();
     state.since_at_start = HEAP.counts.since.load(Ordering::Relaxed);
     let to_mark = if state.young { state.since_at_start } else { HEAP.live.load(Ordering::Relaxed) };
     TO_MARK[usize::from(state.young)].store(to_mark, Ordering::Relaxed);
