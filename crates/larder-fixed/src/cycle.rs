@@ -555,6 +555,7 @@ unsafe fn mark(markers: usize, stage: &Stage<'_>, record: &mut CycleRecord, time
         let pages = concurrent::push_rest(&mut marker);
         now = timeline.add(PhaseKind::Written, now, pages);
     }
+    CREW.call(markers);
     push_roots(&mut marker, finishes, record);
     now = timeline.add(PhaseKind::Roots, now, record.roots.0);
     let before = tally.objects;

@@ -18,6 +18,7 @@
 
 use crate::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use crate::parker::Event;
+use crate::spin::{Patience, SLEEP_AND_WAKE_NS};
 use crate::step;
 
 /// A gate that threads pass, and that one closes behind the last of them.
@@ -102,6 +103,7 @@ impl Gate {
             // `closed`.
             fence(Ordering::SeqCst);
         }
+        let mut patience = Patience::for_nanos(SLEEP_AND_WAKE_NS);
         loop {
             let seen = self.changed.current();
             // ORDER gate.out: Acquire, with the subtraction in `Inside::drop`. Weaker, the caller could miss what was
@@ -109,7 +111,9 @@ impl Gate {
             if self.inside.load(step::order("gate.out: Acquire", Ordering::Acquire)) == 0 {
                 return;
             }
-            self.changed.wait(seen);
+            if !patience.spin() {
+                self.changed.wait(seen);
+            }
         }
     }
 

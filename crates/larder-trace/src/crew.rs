@@ -15,11 +15,12 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicUsiz
 use larder_policy::ablation::{Ablation, Optimization};
 use larder_sync::gate::Gate;
 use larder_sync::parker::Event;
+use larder_sync::spin::Patience;
 use larder_sync::termination::MAX_MARKERS;
 use larder_sys::memory::{self, ReserveError};
 use larder_sys::signal::Mask;
 use larder_sys::vector::Vector;
-use larder_units::Bytes;
+use larder_units::{Bytes, Nanos};
 
 use crate::descriptor::Entry;
 use crate::ending::Ending;
@@ -28,8 +29,11 @@ use crate::objects::Objects;
 use crate::public::{Form, Public};
 use crate::stack::Stack;
 
-/// Rounds of looking at every work list before an idle marker sleeps.
-const LOOKS: usize = 64;
+/// How long an idle marker looks at every work list before it sleeps. In a stopped world nobody else has work for its CPU, and what wakes
+/// a CPU that has nothing to do costs the waker as much again; beside the program somebody has.
+const PATIENCE: [Nanos; 2] = [Nanos(50_000), Nanos(5_000)];
+/// How long a helper that was called waits for the round to begin before it sleeps.
+const CALLED: Nanos = Nanos(300_000);
 /// Threads of the program that may help at once to mark beside it.
 pub const GUESTS: usize = 3;
 /// The place of the marker thread, which is the first in rounds beside the program, with those of its guests below. Rounds have fewer
@@ -47,6 +51,8 @@ pub struct Crew {
     helpers: AtomicUsize,
     /// Rings for every round; helpers sleep on it.
     bell: Event,
+    /// 1 while a round is about to begin, and helpers need not sleep. Sync: a hint; collector writes.
+    called: AtomicU32,
     /// Open during a round; helpers that take part, or look whether they do, are inside. Sync: its own.
     gate: Gate,
     /// Markers of the present round. Sync: collector writes while the gate is closed.
@@ -125,6 +131,7 @@ impl Crew {
             ending: Ending::new(),
             helpers: AtomicUsize::new(0),
             bell: Event::new(),
+            called: AtomicU32::new(0),
             gate: Gate::new_closed(),
             markers: AtomicUsize::new(0),
             ablation: AtomicU16::new(0),
@@ -234,6 +241,15 @@ impl Crew {
     pub unsafe fn beside(&self) -> &mut Own {
         // SAFETY: the caller's promise.
         unsafe { &mut *self.owns[BESIDE].get() }
+    }
+
+    /// Wakes the helpers of the next round, which has so many markers and begins within a fraction of a millisecond: it takes as long to
+    /// get them their CPUs as to find the roots of a small program. World stopped.
+    pub fn call(&self, markers: usize) {
+        if markers > 1 {
+            self.called.store(1, Ordering::Relaxed);
+            self.bell.bump_and_wake(markers as u32 - 1);
+        }
     }
 
     /// Marks to the end with `markers` markers, beginning with what `first` (marker 0) holds. Returns what the others
@@ -348,6 +364,7 @@ impl Crew {
         // A round beside the program is long and has few markers: whoever is woken of many may not be one of them.
         let all = !round.balanced || round.beside;
         self.bell.bump_and_wake(if all { u32::MAX } else { markers as u32 - 1 });
+        self.called.store(0, Ordering::Relaxed);
         first.set_public(round.balanced.then_some((&self.publics[round.place(0)], round.form)));
         match beside {
             None => self.work(first, 0, true, || false),
@@ -406,7 +423,8 @@ impl Crew {
         let round = self.round();
         // Where nobody steals, nobody has anything left who is idle.
         let all_empty = || !round.balanced || self.all_empty(round);
-        let mut looks = 0;
+        let patience = || Patience::for_nanos(PATIENCE[usize::from(round.beside)].0);
+        let mut looks = patience();
         loop {
             if interrupted() {
                 // Those that sleep find out, and late ones do not begin.
@@ -427,13 +445,10 @@ impl Crew {
                 return;
             } else if !all_empty() {
                 self.ending.become_busy(me);
-                (busy, looks) = (true, 0);
-            } else if looks < LOOKS {
-                looks += 1;
-                core::hint::spin_loop();
-            } else {
-                looks = 0;
+                (busy, looks) = (true, patience());
+            } else if !looks.spin() {
                 self.ending.sleep(me, all_empty);
+                looks = patience();
             }
         }
     }
@@ -459,6 +474,7 @@ impl Crew {
             self.publics.iter().for_each(|public| public.reset_after_fork());
             self.owns.iter().for_each(|own| (*own.get()).stack.clear());
             self.bell.reset_after_fork();
+            self.called.store(0, Ordering::Relaxed);
             self.gate.reset_after_fork(true);
         }
     }
@@ -472,6 +488,8 @@ extern "C" fn helper_main(me: *mut c_void) -> *mut c_void {
         // A round that is rung in after this is not slept through.
         let seen = CREW.bell.current();
         CREW.help_once(me.addr());
+        let mut patience = Patience::for_nanos(CALLED.0);
+        while CREW.called.load(Ordering::Relaxed) != 0 && CREW.bell.current() == seen && patience.spin() {}
         CREW.bell.wait(seen);
     }
 }
