@@ -83,7 +83,7 @@ pub(crate) struct Heap {
 pub(crate) struct Counts {
     /// Bytes handed to buffers and large objects since the last cycle, but for what is [`untold`].
     pub since: AtomicUsize,
-    /// Refills since the start where no index counts them.
+    /// Refills since the start, but for those.
     pub refills: AtomicU64,
 }
 

@@ -15,9 +15,13 @@ use crate::heap::HEAP;
 ///
 /// Sync: statistics. Whoever has the index adds; two may at once, where one of them lost its CPU in the middle.
 #[repr(C, align(128))]
-struct Untold {
-    bytes: AtomicUsize,
-    refills: AtomicU64,
+struct Untold(AtomicU64);
+
+/// Bytes are counted in the low half of the word and refills above: every refill costs one addition.
+const REFILL: u64 = 1 << 32;
+
+fn bytes_in(word: u64) -> usize {
+    word as u32 as usize
 }
 
 /// Address of the counters, one for each index. 0 where buffers belong to threads.
@@ -63,8 +67,8 @@ pub(crate) fn count_refill(bytes: usize) {
         HEAP.counts.refills.fetch_add(1, Ordering::Relaxed);
         return HEAP.count_allocated(bytes);
     };
-    own.refills.fetch_add(1, Ordering::Relaxed);
-    if own.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes >= LIMIT.load(Ordering::Relaxed) {
+    let more = REFILL + bytes as u64;
+    if bytes_in(own.0.fetch_add(more, Ordering::Relaxed) + more) >= LIMIT.load(Ordering::Relaxed) {
         own.tell();
     }
 }
@@ -73,14 +77,16 @@ impl Untold {
     #[cold]
     fn tell(&self) {
         // A reader between the two counts less than there is for a moment.
-        HEAP.count_allocated(self.bytes.swap(0, Ordering::Relaxed));
+        let word = self.0.swap(0, Ordering::Relaxed);
+        HEAP.count_allocated(bytes_in(word));
+        HEAP.counts.refills.fetch_add(word / REFILL, Ordering::Relaxed);
     }
 }
 
 /// Has every index tell what it kept. In a stopped world.
 pub(crate) fn tell_all() {
     for own in counters() {
-        if own.bytes.load(Ordering::Relaxed) > 0 {
+        if own.0.load(Ordering::Relaxed) > 0 {
             own.tell();
         }
     }
@@ -88,10 +94,10 @@ pub(crate) fn tell_all() {
 
 /// Bytes that were not told yet.
 pub(crate) fn bytes() -> usize {
-    counters().iter().map(|own| own.bytes.load(Ordering::Relaxed)).sum()
+    counters().iter().map(|own| bytes_in(own.0.load(Ordering::Relaxed))).sum()
 }
 
-/// Refills that indices have counted.
+/// Refills that were not told yet.
 pub(crate) fn refills() -> u64 {
-    counters().iter().map(|own| own.refills.load(Ordering::Relaxed)).sum()
+    counters().iter().map(|own| own.0.load(Ordering::Relaxed) / REFILL).sum()
 }

@@ -85,7 +85,11 @@ mod tests {
 
     #[test]
     fn a_reading_is_good_for_longer_the_farther_the_limit_is() {
-        let with = |room: usize| GroupFacts { limit: Bytes::mib(64 * 1024), used: Bytes::mib(62 * 1024 - room), unused: Bytes(0) };
+        let with = |room: usize| GroupFacts {
+            limit: Bytes::mib(64 * 1024),
+            used: Bytes::mib(62 * 1024 - room),
+            unused: Bytes(0),
+        };
         let good = |facts, planned| good_for(facts, Bytes::mib(planned));
         assert_eq!(good(None, 100), Some(LONGEST));
         assert_eq!(good(Some(with(40_000)), 100), Some(LONGEST));
