@@ -543,7 +543,8 @@ typedef enum {
     GC_EVENT_THREAD_UNSUSPENDED = 11
 } GC_EventType;
 
-/* Calls `function` on the collecting thread at each event; 0 ends it. The function holds the allocation lock: it may use what says "collector:
+/* Calls `function` on the collecting thread at each event; 0 ends it. The last four of a cycle, from POST_START_WORLD on, may come from the thread that
+ * begins the next one, before that one's first. Until PRE_START_WORLD the function holds the allocation lock: it may use what says "collector:
  * yes", take a time, store numbers; between POST_STOP_WORLD and PRE_START_WORLD it must not take a lock that a stopped thread may
  * hold, which includes malloc and printf.   threads: any; collector: no; handler: no */
 typedef void (*GC_on_collection_event_proc)(GC_EventType event);

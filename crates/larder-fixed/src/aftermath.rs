@@ -10,6 +10,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use larder_events::{CycleRecord, PhaseKind};
+use larder_policy::group::GroupFacts;
 use larder_sync::parker::Event as Bell;
 use larder_threads::defer;
 use larder_units::{Bytes, Nanos};
@@ -32,16 +33,20 @@ pub(crate) struct Aftermath {
     unmap: bool,
     /// The budget as planned, before what the control group has left bounds it.
     next: Bytes,
-    /// Whether all of it takes microseconds.
+    /// The control group, where it was looked at.
+    group: Option<GroupFacts>,
+    /// All of it takes microseconds, and calls no function of the client's.
     pub(crate) is_short: bool,
 }
 
 impl Aftermath {
-    /// Of the cycle `number`. The world was just resumed.
-    pub(crate) fn new(number: u64, unmap: bool, next: Bytes) -> Self {
+    /// Of the cycle `number`, which left `live` bytes. The world was just resumed.
+    pub(crate) fn new(number: u64, live: Bytes, unmap: bool, next: Bytes) -> Self {
+        let group = group::facts_after_cycle(live, next);
+        let unmap = unmap || group.is_some_and(|facts| facts.is_near());
         let looks_at_all = disclaim::is_used() || sharing::is_used() || number.is_multiple_of(AGE_EVERY);
         let is_short = !looks_at_all && !unmap && large::count() <= FEW_LARGE && !pacing::has_too_much();
-        Self { number, unmap, next, is_short }
+        Self { number, unmap, next, group, is_short }
     }
 
     /// Does it, from `resumed` on. The caller has the cycle's lock.
@@ -55,12 +60,11 @@ impl Aftermath {
             age_epochs();
         }
         sharing::after_cycle();
-        let group = group::facts_after_cycle(record.live, self.next);
         let swept = timeline.add(PhaseKind::Sweep, resumed, 0);
-        record.returned = pacing::return_memory(self.unmap || group.is_some_and(|facts| facts.is_near()));
+        record.returned = pacing::return_memory(self.unmap);
         timeline.add(PhaseKind::Return, swept, record.returned.0);
         // What went back is the group's, so what is left is asked for anew.
-        let group = if record.returned.0 > 0 { group.and_then(|_| group::facts(record.live)) } else { group };
+        let group = if record.returned.0 > 0 { self.group.and_then(|_| group::facts(record.live)) } else { self.group };
         pacing::bound_by_group(group, self.next);
     }
 }
@@ -85,8 +89,8 @@ const BEING_TOLD: u32 = 3;
 static LATE: AtomicU32 = AtomicU32::new(NONE);
 /// Rings when they are told. Sync: its own.
 static TOLD: Bell = Bell::new();
-/// The next cycle waits so long for a thread that tells: the client may have suspended it.
-const PATIENCE: Nanos = Nanos(1_000_000);
+/// The next cycle waits so long for a thread that tells, which has to get a CPU; the client may have suspended it for good.
+const PATIENCE: Nanos = Nanos(1_000_000_000);
 
 /// Tells the client that the world runs, and everything that comes behind, when [`tell_late_events`] is called. The caller has the cycle's lock.
 pub(crate) fn postpone_events(completed: bool) {

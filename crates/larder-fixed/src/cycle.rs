@@ -474,7 +474,7 @@ fn collect_standing(stage: &mut Stage<'_>) {
     unsafe { lock::release() };
     let resumed = timeline.add(PhaseKind::Stop, begun, stopped.signalled as usize);
     record.pause = resumed.since(begun);
-    let aftermath = completed.then(|| Aftermath::new(number, stage.request.unmap, next));
+    let aftermath = completed.then(|| Aftermath::new(number, record.live, stage.request.unmap, next));
     stage.wakes_last = aftermath.as_ref().is_none_or(|aftermath| aftermath.is_short);
     let tell = |event| {
         if !stage.wakes_last {

@@ -202,15 +202,16 @@ pub fn alternate_stack_in_use() -> Option<AlternateStack> {
 impl AlternateStack {
     /// The stack pointer that was interrupted when the thread entered this stack.
     ///
-    /// The kernel's frame at the top of the stack holds a `ucontext` that names the stack itself; it is looked for from
-    /// `from` upward. Other memory that names the stack (what `sigaltstack` returned to somebody) is told apart by what the
-    /// kernel saves beside it: the code segment of user programs, and where on this stack the vector registers are.
+    /// The kernel's frame at the top of the stack holds a `ucontext` that names the stack itself; it is looked for from the
+    /// top down to `from`. Other memory that names the stack (what `sigaltstack` returned to somebody) is told apart by what the
+    /// kernel saves beside it: the code segment of user programs, and where on this stack the vector registers are. Below that frame there
+    /// may be what is left of others, in words that later frames did not write: with any stack pointer.
     ///
     /// # Safety
     /// `[from, high)` is the calling thread's stack, in use.
     pub unsafe fn interrupted(self, from: usize) -> Option<usize> {
-        let mut at = from.next_multiple_of(8);
-        while at + size_of::<libc::ucontext_t>() <= self.high {
+        let mut at = (self.high / 8 * 8).checked_sub(size_of::<libc::ucontext_t>().next_multiple_of(8))?;
+        while at >= from {
             // SAFETY: the context would end inside the stack; any bytes are a valid one.
             let context = unsafe { &*ptr::with_exposed_provenance::<libc::ucontext_t>(at) };
             let saved = &context.uc_mcontext;
@@ -225,7 +226,7 @@ impl AlternateStack {
                     return Some(sp);
                 }
             }
-            at += 8;
+            at -= 8;
         }
         None
     }
@@ -331,6 +332,7 @@ pub fn send(tid: i32, signal: i32) -> Result<(), SendError> {
 mod tests {
     use core::arch::naked_asm;
     use core::ptr;
+    use core::sync::atomic::{AtomicUsize, Ordering};
     use std::cell::Cell;
 
     std::thread_local! {
@@ -362,6 +364,49 @@ mod tests {
             "ret",
             aligned = sym aligned,
         )
+    }
+
+    /// What a handler found on an alternate stack: the stack pointer that the kernel saved, and what [`super::AlternateStack::interrupted`] says
+    /// with the remains of another frame below, whose stack pointer was written over.
+    static FOUND: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+    extern "C" fn look(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        // SAFETY: the kernel's.
+        let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+        let stack = super::alternate_stack_in_use().expect("the handler runs on one");
+        // SAFETY: plain data.
+        let mut remains: libc::ucontext_t = unsafe { ptr::read(context) };
+        remains.uc_mcontext.gregs[libc::REG_RSP as usize] = 0x20;
+        let remains = std::hint::black_box(&mut remains);
+        // SAFETY: this stack, from the remains on.
+        let found = unsafe { stack.interrupted(ptr::from_mut(remains).addr()) };
+        FOUND[0].store(context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize, Ordering::Relaxed);
+        FOUND[1].store(found.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    #[test]
+    fn remains_of_frames_are_not_taken_for_the_one_at_the_top_of_the_alternate_stack() {
+        // A thread of its own: its stack for signals is nobody else's.
+        std::thread::spawn(|| {
+            let mut stack = vec![0_u8; 1 << 16];
+            // SAFETY: the stack outlives its use, and the handler has the signature of SA_SIGINFO.
+            unsafe {
+                let own = libc::stack_t { ss_sp: stack.as_mut_ptr().cast(), ss_flags: 0, ss_size: stack.len() };
+                assert_eq!(libc::sigaltstack(&own, ptr::null_mut()), 0);
+                let mut action: libc::sigaction = core::mem::zeroed();
+                action.sa_sigaction = look as *const () as usize;
+                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+                assert_eq!(libc::sigaction(libc::SIGURG, &action, ptr::null_mut()), 0);
+                assert_eq!(libc::pthread_kill(libc::pthread_self(), libc::SIGURG), 0);
+                let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+                assert_eq!(libc::sigaltstack(&none, ptr::null_mut()), 0);
+            }
+            let [saved, found] = FOUND.each_ref().map(|word| word.load(Ordering::Relaxed));
+            assert!(saved != 0);
+            assert_eq!(found, saved);
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]
