@@ -2,7 +2,7 @@
 //!
 //! Meanwhile the collector has the cycle's lock and the loader's list, and may lose its CPU to any thread that it has woken. In a program that
 //! allocates fast the next cycle is due before it has it back, and everybody waits for those two. So sleepers are woken when all is
-//! given back, where what is left takes microseconds ([`is_short`]), and first where it may take longer.
+//! given back, where what is left takes microseconds ([`Aftermath::is_short`]), and first where it may take longer.
 //!
 //! The client's events have to come after the wake: a thread that stands still may have a lock that they want, malloc's say. They
 //! are told late then ([`postpone_events`]), by the collector or by the next one if that is faster, and always before the next cycle's.
@@ -22,7 +22,7 @@ use crate::{disclaim, group, large, pacing, refill, sharing};
 
 /// Large objects that are looked through in microseconds.
 const FEW_LARGE: usize = 64;
-/// Cycles between two looks for marks of epochs long past.
+/// Cycles between two times that old epochs are forgotten.
 const AGE_EVERY: u64 = 100;
 
 /// What a completed cycle leaves to do.
@@ -69,7 +69,7 @@ impl Aftermath {
     }
 }
 
-/// Clears marks of epochs long past before the epochs start over.
+/// Forgets the bytes of free cells: often enough that no mark byte survives until its epoch comes again.
 fn age_epochs() {
     for index in 0..HEAP.space.frontier().0 {
         let _deferral = defer::enter();

@@ -818,7 +818,6 @@ fn give_up(epochs: Epochs) {
     epochs.given_up().begin();
 }
 
-/// Often enough that no mark byte survives until its epoch comes again, forgets the bytes of free cells.
 /// Before fork: no cycle is under way, and this thread holds every lock of the heap.
 pub(crate) fn before_fork() {
     let mask = gate::mask();
