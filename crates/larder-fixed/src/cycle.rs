@@ -872,6 +872,7 @@ pub(crate) unsafe fn after_fork_in_child() {
     unsafe {
         HEAP.space.reset_after_fork();
         HEAP.pool.lock().reset_after_fork();
+        heap::reset_growth_after_fork();
         HEAP.owners.reset_after_fork();
         large::LOCK.reset_after_fork();
         refill::reset_after_fork();

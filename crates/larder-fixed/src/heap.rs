@@ -7,12 +7,13 @@ use larder_blocks::owners::Owners;
 use larder_blocks::pool::{Pool, Run};
 use larder_lab::{Association, Labs};
 use larder_policy::pacing;
-use larder_sync::lock::Lock;
+use larder_sync::lock::{Lock, LockGuard};
+use larder_sync::spin::Patience;
 use larder_sys::{cgroup, cpus, memory, say, thread};
 use larder_threads::{REGISTRY, interposed, stop};
 use larder_trace::Entry;
 use larder_trace::crew::CREW;
-use larder_units::{Blocks, Bytes};
+use larder_units::{Blocks, Bytes, Nanos};
 
 use crate::ablation::Optimization;
 use crate::options::Options;
@@ -111,6 +112,21 @@ pub(crate) static HEAP: Heap = Heap {
     association: AtomicU32::new(0),
     largest: AtomicUsize::new(0),
 };
+
+/// Held while the heap looks whether it may grow and does, where it has a maximum: two threads that both found room would pass it together. Rank:
+/// before the pool. Not taken in signal handlers.
+static GROWTH: Lock = Lock::new();
+/// A reader of the size waits so long for whoever is about to give back what passed the maximum.
+const SETTLES_WITHIN: Nanos = Nanos(2_000_000);
+
+/// In a fork child: nobody makes the heap grow.
+///
+/// # Safety
+/// The calling thread is the only one of the process.
+pub(crate) unsafe fn reset_growth_after_fork() {
+    // SAFETY: the caller's promise.
+    unsafe { GROWTH.reset_after_fork() };
+}
 
 static INITIALISING: Lock = Lock::new();
 /// 0 not yet, 1 done. Sync: Release after everything is set up, Acquire in `is_initialised`.
@@ -238,6 +254,26 @@ impl Heap {
         self.space.frontier().saturating_sub(self.pool.discarded()).to_bytes()
     }
 
+    /// The size without what was taken beyond the maximum and is being given back.
+    pub fn settled_size(&self) -> Bytes {
+        let (size, max) = (self.size(), settings::max_heap());
+        if max.0 == 0 || size <= max {
+            return size;
+        }
+        let mut patience = Patience::for_nanos(SETTLES_WITHIN.0);
+        while patience.spin() {
+            if let Some(_growth) = GROWTH.try_lock() {
+                return self.size();
+            }
+        }
+        size
+    }
+
+    /// Keeps others from growing the heap, where it has a maximum.
+    fn growth(&self) -> Option<LockGuard<'static>> {
+        (settings::max_heap().0 != 0).then(|| GROWTH.lock())
+    }
+
     /// Whether the heap may grow by `n` blocks that cost memory.
     pub fn may_grow(&self, n: Blocks) -> bool {
         let max = settings::max_heap();
@@ -246,12 +282,19 @@ impl Heap {
 
     /// Takes `n` blocks out of the pool.
     pub fn take_blocks(&self, n: Blocks) -> Option<Run> {
+        let _growth = self.growth();
         self.within_maximum(self.pool.take(&self.space, n)?)
+    }
+
+    /// The same, put together from neighbours in the pool.
+    pub fn take_merged_blocks(&self, n: Blocks) -> Option<Run> {
+        let _growth = self.growth();
+        self.within_maximum(self.pool.take_merging(&self.space, n)?)
     }
 
     /// The run, or `None` (and it is back in the pool) where it makes the heap larger than its maximum: memory that was
     /// given back to the kernel costs again.
-    pub fn within_maximum(&self, run: Run) -> Option<Run> {
+    fn within_maximum(&self, run: Run) -> Option<Run> {
         if self.may_grow(Blocks(0)) {
             return Some(run);
         }
@@ -268,17 +311,24 @@ impl Heap {
 
     /// Takes `n` blocks that were never used, if the maximum allows.
     pub fn grow(&self, n: Blocks) -> Option<Run> {
-        if !self.may_grow(n) {
-            return None;
-        }
-        let first = self.space.take_fresh(n)?;
+        let growth = self.growth();
+        let run = self.grow_in_handler(n)?;
+        drop(growth);
         let size = self.size().0;
         crate::group::look_while_growing();
         // Tell the client in steps, not for every block.
         if size > self.largest.load(Ordering::Relaxed) + (1 << 20) {
             self.tell_size();
         }
-        Some(Run { first, blocks: n, zero: true })
+        Some(run)
+    }
+
+    /// The same in a signal handler, whose thread may be in the middle of it. The client is told the next time.
+    pub fn grow_in_handler(&self, n: Blocks) -> Option<Run> {
+        if !self.may_grow(n) {
+            return None;
+        }
+        Some(Run { first: self.space.take_fresh(n)?, blocks: n, zero: true })
     }
 
     /// Tells the client how large the heap is now.

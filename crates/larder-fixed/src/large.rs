@@ -83,7 +83,7 @@ pub(crate) fn allocate(kind: usize, bytes: usize) -> *mut u8 {
         return ptr::null_mut();
     }
     if defer::is_deferring() {
-        return HEAP.grow(blocks).map_or(ptr::null_mut(), |run| {
+        return HEAP.grow_in_handler(blocks).map_or(ptr::null_mut(), |run| {
             let at = publish(run, kind, size);
             refill::adopt_later(run.first as u32);
             at

@@ -628,7 +628,7 @@ pub(crate) fn take_shared_blocks(n: Blocks) -> Option<(Run, bool)> {
         }
     }
     HEAP.grow(n).map(|run| (run, true)).or_else(|| {
-        let run = HEAP.within_maximum(HEAP.pool.take_merging(&HEAP.space, n)?)?;
+        let run = HEAP.take_merged_blocks(n)?;
         Some((run, run.zero))
     })
 }
@@ -766,7 +766,7 @@ fn freed_in_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> 
 /// the block is found by the sweep after the next cycle.
 pub(crate) fn nested(kind: usize, class: usize) -> *mut u8 {
     let c = &CLASSES[class];
-    let Some(run) = HEAP.grow(Blocks(c.blocks as usize)) else { return ptr::null_mut() };
+    let Some(run) = HEAP.grow_in_handler(Blocks(c.blocks as usize)) else { return ptr::null_mut() };
     let epoch = HEAP.epoch();
     // Before the block can be seen: no census may take it for an empty one of a list.
     block(run.first as u32).previous.set(ORPHAN);

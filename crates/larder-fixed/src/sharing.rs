@@ -190,7 +190,7 @@ pub(crate) fn take(owner: usize, n: Blocks) -> Option<(Run, Origin)> {
         HEAP.take_blocks(n).or_else(|| HEAP.grow(n)).or_else(|| {
             // No memory: then everything that is free is everybody's.
             HEAP.owners.give_all(&HEAP.space, &HEAP.pool);
-            HEAP.take_blocks(n).or_else(|| HEAP.within_maximum(HEAP.pool.take_merging(&HEAP.space, n)?))
+            HEAP.take_blocks(n).or_else(|| HEAP.take_merged_blocks(n))
         })
     };
     HEAP.owners.take(&HEAP.space, &HEAP.pool, (owner, cpus::current()), n, pacing::census, new)

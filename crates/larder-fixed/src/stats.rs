@@ -68,7 +68,7 @@ pub(crate) fn tell_freed() {
 
 /// Reads all figures.
 pub fn snapshot() -> Snapshot {
-    let heap = HEAP.size().0;
+    let heap = HEAP.settled_size().0;
     let (live, since) = (HEAP.live.load(Ordering::Relaxed), HEAP.handed_out_since_cycle());
     Snapshot {
         heap,
