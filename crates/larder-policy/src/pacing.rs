@@ -111,7 +111,7 @@ pub fn net_allocation(allocated: Bytes, freed: Bytes) -> Bytes {
 
 /// Whether so much more than the budget was allocated that nobody may go on with a cycle merely on its way.
 pub fn is_overdue(since: Bytes, budget: Bytes) -> bool {
-    since.0 > budget.0.saturating_add(budget.0 / 16)
+    since.0 > budget.0.saturating_add(budget.0 / 64)
 }
 
 /// Whether an object whose class has no cell left, in a heap that must not grow, takes a larger cell without a cycle before, where so much was
@@ -246,6 +246,12 @@ mod tests {
         assert!(with(1000, Bytes(0)) > with(1, Bytes(0)) + Bytes::mib(20).0);
         let more = with(1000, Bytes::mib(300)) - with(1, Bytes::mib(300));
         assert!(more > Bytes::mib(9).0 && more < Bytes::mib(12).0, "half of it stays: {more}");
+    }
+
+    #[test]
+    fn a_cycle_is_overdue_a_little_beyond_the_budget() {
+        assert!(!is_overdue(Bytes::mib(64), Bytes::mib(64)) && !is_overdue(Bytes::mib(65), Bytes::mib(64)));
+        assert!(is_overdue(Bytes::mib(66), Bytes::mib(64)) && !is_overdue(Bytes(usize::MAX), Bytes(usize::MAX)));
     }
 
     #[test]
