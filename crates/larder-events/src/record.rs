@@ -62,7 +62,7 @@ pub struct CycleRecord {
     /// From the last answer until everything is decided: buffers are retired, roots and objects marked, links cleared,
     /// finalizers queued and what they need marked.
     pub mark: Nanos,
-    /// From the request until the threads were resumed: what a running thread sees.
+    /// From the request until the threads were resumed, or woken where that comes last: what a running thread sees.
     pub pause: Nanos,
     /// From the request until the work after the resume was done.
     pub total: Nanos,

@@ -29,8 +29,8 @@ const AGE_EVERY: u64 = 100;
 pub(crate) struct Aftermath {
     /// The cycle's number.
     number: u64,
-    /// Everything free goes back to the kernel.
-    unmap: bool,
+    /// What stays of free memory, where some goes back to the kernel.
+    keep: Option<Bytes>,
     /// The budget as planned, before what the control group has left bounds it.
     next: Bytes,
     /// The control group, where it was looked at.
@@ -43,10 +43,10 @@ impl Aftermath {
     /// Of the cycle `number`, which left `live` bytes. The world was just resumed.
     pub(crate) fn new(number: u64, live: Bytes, unmap: bool, next: Bytes) -> Self {
         let group = group::facts_after_cycle(live, next);
-        let unmap = unmap || group.is_some_and(|facts| facts.is_near());
+        let keep = pacing::kept_of_too_much(unmap || group.is_some_and(|facts| facts.is_near()));
         let looks_at_all = disclaim::is_used() || sharing::is_used() || number.is_multiple_of(AGE_EVERY);
-        let is_short = !looks_at_all && !unmap && large::count() <= FEW_LARGE && !pacing::has_too_much();
-        Self { number, unmap, next, group, is_short }
+        let is_short = !looks_at_all && large::count() <= FEW_LARGE && keep.is_none();
+        Self { number, keep, next, group, is_short }
     }
 
     /// Does it, from `resumed` on. The caller has the cycle's lock.
@@ -61,7 +61,7 @@ impl Aftermath {
         }
         sharing::after_cycle();
         let swept = timeline.add(PhaseKind::Sweep, resumed, 0);
-        record.returned = pacing::return_memory(self.unmap);
+        record.returned = self.keep.map_or(Bytes(0), pacing::return_memory);
         timeline.add(PhaseKind::Return, swept, record.returned.0);
         // What went back is the group's, so what is left is asked for anew.
         let group = if record.returned.0 > 0 { self.group.and_then(|_| group::facts(record.live)) } else { self.group };

@@ -473,7 +473,6 @@ fn collect_standing(stage: &mut Stage<'_>) {
     // SAFETY: taken above.
     unsafe { lock::release() };
     let resumed = timeline.add(PhaseKind::Stop, begun, stopped.signalled as usize);
-    record.pause = resumed.since(begun);
     let aftermath = completed.then(|| Aftermath::new(number, record.live, stage.request.unmap, next));
     stage.wakes_last = aftermath.as_ref().is_none_or(|aftermath| aftermath.is_short);
     let tell = |event| {
@@ -492,8 +491,8 @@ fn collect_standing(stage: &mut Stage<'_>) {
     }
     record.heap = HEAP.size();
     record.total = clock::now().since(begun);
+    record.pause = if stage.wakes_last { record.total } else { resumed.since(begun) };
     if stage.wakes_last {
-        record.pause = record.total;
         aftermath::postpone_events(completed);
     }
     count_pause(record.pause);

@@ -114,7 +114,7 @@ pub(crate) static HEAP: Heap = Heap {
 };
 
 /// Held while the heap looks whether it may grow and does, where it has a maximum: two threads that both found room would pass it together. Rank:
-/// before the pool. Not taken in signal handlers.
+/// before the pool. Taken in a deferral, and not in signal handlers.
 static GROWTH: Lock = Lock::new();
 /// A reader of the size waits so long for whoever is about to give back what passed the maximum.
 const SETTLES_WITHIN: Nanos = Nanos(2_000_000);

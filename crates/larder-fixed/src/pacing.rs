@@ -243,7 +243,7 @@ pub(crate) fn bound_by_group(facts: Option<GroupFacts>, planned: Bytes) {
 }
 
 /// Bytes of free memory that stay behind the pool where the heap has more than it will need: none where `all` goes. `None` where it has not.
-fn kept_of_too_much(all: bool) -> Option<Bytes> {
+pub(crate) fn kept_of_too_much(all: bool) -> Option<Bytes> {
     let live = Bytes(HEAP.live.load(Ordering::Relaxed));
     if !all && settings::KEEP_MEMORY.load(Ordering::Relaxed) {
         return None;
@@ -258,14 +258,8 @@ fn kept_of_too_much(all: bool) -> Option<Bytes> {
     (HEAP.size().0 > needed).then_some(keep)
 }
 
-/// Whether the heap has memory that the next budget will not need.
-pub(crate) fn has_too_much() -> bool {
-    kept_of_too_much(false).is_some()
-}
-
-/// Gives memory back to the kernel that the next budget will not need.
-pub(crate) fn return_memory(all: bool) -> Bytes {
-    let Some(keep) = kept_of_too_much(all) else { return Bytes(0) };
+/// Gives free memory back to the kernel, but for what is to be kept.
+pub(crate) fn return_memory(keep: Bytes) -> Bytes {
     let _deferral = defer::enter();
     while census(Blocks(usize::MAX / 2)) {}
     HEAP.owners.give_back(&HEAP.space, &HEAP.pool, keep.to_blocks_rounded_up());

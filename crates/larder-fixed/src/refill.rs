@@ -315,9 +315,8 @@ impl List {
                 self.position = 0;
                 self.cursor = b.next.get();
                 if self.cursor != NONE {
-                    // It will be swept soon, after a few refills. Its record, which has the same address, may be far away too.
-                    hint::prefetch(core::ptr::from_ref(block(self.cursor)).addr());
-                    hint::prefetch(HEAP.space.marks_of(self.cursor as usize, class.mark_shift));
+                    // It will be swept soon, after a few refills.
+                    hint::prefetch(block(self.cursor).marks.get());
                 }
                 // What is to be swept again was swept, and its turn comes.
                 if b.swept.get() == epoch {

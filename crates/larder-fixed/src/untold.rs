@@ -1,7 +1,7 @@
 //! What refills have handed out and not told the heap yet.
 //!
 //! When a cycle is due is asked in every slow path of an allocation. If every refill added to the figure that answers it, its line would move from
-//! CPU to CPU with each of them: a few per cent of what allocation costs. So an index counts by itself, and tells as much as
+//! CPU to CPU with each of them. So an index counts by itself, and tells as much as
 //! the budget does not feel.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

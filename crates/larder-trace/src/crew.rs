@@ -51,7 +51,8 @@ pub struct Crew {
     helpers: AtomicUsize,
     /// Rings for every round; helpers sleep on it.
     bell: Event,
-    /// 1 while a round is about to begin, and helpers need not sleep. Sync: a hint; collector writes.
+    /// 1 while a round is about to begin, and helpers need not sleep; also after a cycle that was given up, until the next one. Sync: a hint;
+    /// collector writes.
     called: AtomicU32,
     /// Open during a round; helpers that take part, or look whether they do, are inside. Sync: its own.
     gate: Gate,
