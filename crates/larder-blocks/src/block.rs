@@ -114,7 +114,8 @@ pub struct Block {
     pub frees_until_look: Field16,
     /// The epoch in which the block was put among those to be swept again (`Small`).
     pub again: Field8,
-    _free: Field8,
+    /// In which of several lists that belong to nobody in particular the block is (`Small`).
+    pub part: Field8,
     /// Exact usable bytes (`Large`); 1 where the run's content is known to be zero (`Free`, `Owned`).
     pub size: FieldWord,
 }
@@ -145,7 +146,7 @@ impl Block {
             owner: Field32::new(),
             frees_until_look: Field16::new(),
             again: Field8::new(),
-            _free: Field8::new(),
+            part: Field8::new(),
             size: FieldWord::new(),
         }
     }

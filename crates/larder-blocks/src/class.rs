@@ -161,6 +161,15 @@ pub const fn cell_at(offset: usize, reciprocal: u32) -> usize {
     (((offset >> 4) as u64 * reciprocal as u64) >> 31) as usize
 }
 
+/// Number of the cell that begins at `offset` of a block, or `None` where none does: what [`cell_at`] multiplies is a multiple of the cell
+/// where the part of the product that it shifts out is smaller than the reciprocal.
+#[inline(always)]
+pub const fn cell_beginning_at(offset: usize, reciprocal: u32) -> Option<usize> {
+    let product = (offset >> 4) as u64 * reciprocal as u64;
+    let begins = offset.is_multiple_of(GRANULE.0) && product & ((1 << 31) - 1) < reciprocal as u64;
+    if begins { Some((product >> 31) as usize) } else { None }
+}
+
 /// The class for a request of `bytes`, or `None` for a large object.
 #[inline]
 pub fn of(bytes: Bytes) -> Option<usize> {
@@ -218,7 +227,10 @@ mod tests {
     fn reciprocals_divide_exactly() {
         for c in &CLASSES {
             for offset in 0..c.blocks as usize * BLOCK.0 {
-                assert_eq!(cell_at(offset, c.reciprocal), offset / c.cell as usize, "{c:?}");
+                let cell = offset / c.cell as usize;
+                assert_eq!(cell_at(offset, c.reciprocal), cell, "{c:?}");
+                let begins = offset % c.cell as usize == 0;
+                assert_eq!(cell_beginning_at(offset, c.reciprocal), begins.then_some(cell), "{c:?}");
             }
         }
     }

@@ -147,6 +147,18 @@ impl Pool {
         if self.resident().0 + self.discarded().0 < n.0 {
             return None;
         }
+        self.take_shortest(space, n, |_| true)
+    }
+
+    /// As [`Pool::take`], of the runs that have memory behind them.
+    pub fn take_resident(&self, space: &Space, n: Blocks) -> Option<Run> {
+        if self.resident() < n {
+            return None;
+        }
+        self.take_shortest(space, n, |first| first.size.get() != 1)
+    }
+
+    fn take_shortest(&self, space: &Space, n: Blocks, fits: impl Fn(&Block) -> bool) -> Option<Run> {
         let _guard = self.lock.lock();
         for bin in Self::bin(n.0)..BINS {
             let mut at = self.bins[bin].load(Ordering::Relaxed);
@@ -156,7 +168,7 @@ impl Pool {
                 // SAFETY: a bin holds indices of the table.
                 let first = unsafe { space.block(at) };
                 let length = first.blocks.get() as usize;
-                if length >= n.0 && best.is_none_or(|b| length < b.blocks.get() as usize) {
+                if length >= n.0 && fits(first) && best.is_none_or(|b| length < b.blocks.get() as usize) {
                     best = Some(first);
                     if bin < BINS - 1 {
                         break;

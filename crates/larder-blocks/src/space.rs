@@ -428,6 +428,33 @@ impl Space {
             _ => None,
         }
     }
+
+    /// The cell that begins at `address`, and the record of its block, whether or not the cell is allocated. `None` inside of a cell, and
+    /// where there are none.
+    #[inline(always)]
+    pub fn cell_beginning_at(&self, address: usize) -> Option<(&'static Block, usize)> {
+        let offset = address.wrapping_sub(self.base());
+        let mut index = offset >> BLOCK_SHIFT;
+        if index >= self.frontier.load(Ordering::Relaxed) {
+            return None;
+        }
+        // SAFETY: below the frontier.
+        let mut block = unsafe { self.block(index) };
+        match block.state() {
+            State::Small => {}
+            State::Tail => {
+                index = block.head.get() as usize;
+                // SAFETY: a tail's head is a block of the table.
+                block = unsafe { self.block(index) };
+                if block.state() != State::Small {
+                    return None;
+                }
+            }
+            _ => return None,
+        }
+        let cell = class::cell_beginning_at(offset - (index << BLOCK_SHIFT), block.reciprocal.get())?;
+        (cell < block.cells.get() as usize).then_some((block, cell))
+    }
 }
 
 impl Default for Space {

@@ -53,18 +53,30 @@ pub(crate) fn class_of(bytes: usize) -> usize {
 /// registered ranges, and other objects.
 #[inline(always)]
 pub unsafe fn allocate(kind: usize, bytes: usize) -> *mut u8 {
-    // ORDER heap.sequences: Acquire, with the store in `init`: below the limit, sequences are set up.
-    if bytes < HEAP.sequence_limit.load(Ordering::Acquire) {
-        let entry = CELLS[(bytes + HEAP.round.load(Ordering::Relaxed)) >> 4];
-        let offset = slot_offset(kind, 0) + (entry >> 16) as usize;
-        // SAFETY: the offset and the cell belong together, by the table; sequences are set up.
-        let at = unsafe { HEAP.labs.take(offset, (entry & 0xffff) as usize) };
-        if at != 0 {
-            return ptr::with_exposed_provenance_mut(at);
-        }
+    // SAFETY: the caller's promise, for both.
+    unsafe {
+        let at = allocate_from_buffer(kind, bytes);
+        if at.is_null() { allocate_slow(kind, bytes) } else { at }
     }
-    // SAFETY: the caller's promise.
-    unsafe { allocate_slow(kind, bytes) }
+}
+
+/// The fast path of [`allocate`] alone: null where [`allocate_slow`] has to do it.
+///
+/// # Safety
+/// As for [`allocate`].
+#[inline(always)]
+pub unsafe fn allocate_from_buffer(kind: usize, bytes: usize) -> *mut u8 {
+    // ORDER heap.sequences: Acquire, with the store in `init`: below the limit, sequences are set up.
+    if bytes >= HEAP.sequence_limit.load(Ordering::Acquire) {
+        return ptr::null_mut();
+    }
+    let granules = (bytes + HEAP.round.load(Ordering::Relaxed)) >> 4;
+    // SAFETY: the limit is at most one byte beyond `SMALL`, and what is added at most a granule.
+    let entry = unsafe { *CELLS.get_unchecked(granules) };
+    let offset = slot_offset(kind, 0) + (entry >> 16) as usize;
+    // SAFETY: the offset and the cell belong together, by the table; sequences are set up.
+    let at = unsafe { HEAP.labs.take(offset, (entry & 0xffff) as usize) };
+    ptr::with_exposed_provenance_mut(at)
 }
 
 /// Allocates where the buffer was empty, the object is large, or the heap does not exist yet.
@@ -227,17 +239,36 @@ pub unsafe fn allocate_aligned(kind: usize, bytes: usize, align: usize) -> *mut 
 ///
 /// # Safety
 /// Nobody uses the object any more.
-#[inline]
+#[inline(always)]
 pub unsafe fn free(at: *mut u8) {
-    if let Some(place) = HEAP.space.place(at.addr())
-        && place.base == at.addr()
-        && place.block.state() == State::Small
-        && refill::free_alone(&place)
-    {
-        return;
+    // All calls are in tail position, so that what most frees go through saves no register.
+    if let Some((block, cell)) = HEAP.space.cell_beginning_at(at.addr()) {
+        let freed = refill::free_alone(block, cell);
+        let done = freed.result == Some(true);
+        if freed.pending {
+            // SAFETY: the caller's promise.
+            return unsafe { answer_and_free(at, done) };
+        }
+        if done {
+            return;
+        }
     }
     // SAFETY: the caller's promise.
     unsafe { free_slow(at) }
+}
+
+/// A stop waits for this thread in the middle of [`free`], which is done with the object, or not.
+///
+/// # Safety
+/// As there.
+#[cold]
+#[inline(never)]
+unsafe fn answer_and_free(at: *mut u8, done: bool) {
+    defer::answer();
+    if !done {
+        // SAFETY: the caller's promise.
+        unsafe { free_slow(at) }
+    }
 }
 
 /// Frees what [`free`] does not free by itself.

@@ -45,5 +45,5 @@ mod timeline;
 mod untold;
 mod view;
 
-pub use allocate::{allocate, allocate_aligned, allocate_many, free};
+pub use allocate::{allocate, allocate_aligned, allocate_from_buffer, allocate_many, allocate_slow, free};
 pub use heap::{init, is_initialised};

@@ -126,6 +126,9 @@ pub(crate) fn set_up(setting: Setting) {
         }
     }
     if setting.sharing == Sharing::AllShared {
+        if let Err(e) = crate::refill::map_parts(cpus::usable()) {
+            larder_sys::die!("cannot map {} for lists of blocks (errno {})", e.wanted, e.errno);
+        }
         return;
     }
     HEAP.owners.set_ratio(setting.ratio.unwrap_or(Ratio::ONE));
@@ -134,7 +137,7 @@ pub(crate) fn set_up(setting: Setting) {
     for cpu in 0..cpus::possible().min(MOST_CPUS) {
         HEAP.owners.set_place(cpu, [Level::Core, Level::Package, Level::Node].map(|level| leader(level, cpu)));
     }
-    if let Err(e) = crate::refill::map_lists() {
+    if let Err(e) = crate::refill::map_owners_lists() {
         larder_sys::die!("cannot map {} for the owners' lists of blocks (errno {})", e.wanted, e.errno);
     }
     HEAP.owners.set_sharing(setting.sharing);

@@ -6,7 +6,7 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
 
-use larder_fixed::{allocate, allocate_aligned, kind, object, stats};
+use larder_fixed::{allocate_aligned, allocate_from_buffer, allocate_slow, kind, object, stats};
 use larder_units::GRANULE;
 
 use crate::callbacks::{memory_exhausted, warn};
@@ -27,7 +27,16 @@ pub fn out_of_memory_slow(bytes: usize) -> *mut c_void {
 #[inline(always)]
 pub fn allocate_or_exhausted(kind: usize, bytes: usize) -> *mut c_void {
     // SAFETY: `kind` is one that the heap knows; any thread may allocate.
-    let p = unsafe { allocate(kind, bytes) };
+    let p = unsafe { allocate_from_buffer(kind, bytes) };
+    // In tail position, so that the fast path saves no register.
+    if p.is_null() { allocate_slow_or_exhausted(kind, bytes) } else { p.cast() }
+}
+
+#[cold]
+#[inline(never)]
+fn allocate_slow_or_exhausted(kind: usize, bytes: usize) -> *mut c_void {
+    // SAFETY: as in `allocate_or_exhausted`.
+    let p = unsafe { allocate_slow(kind, bytes) };
     if p.is_null() { out_of_memory_slow(bytes) } else { p.cast() }
 }
 
@@ -40,20 +49,18 @@ pub fn allocate_uncollectable(kind: usize, bytes: usize) -> *mut c_void {
     p
 }
 
-/// Takes an object out of `GC_non_gc_bytes` that is about to be freed, if it was counted there.
-#[inline(always)]
-fn uncount(object: usize) {
-    #[cold]
-    #[inline(never)]
-    fn look(object: usize) {
-        if kind::uncollectable(object::kind_of(object)) && object::base(object).is_some() {
-            GC_non_gc_bytes.add(object::size(object).wrapping_neg());
-        }
+/// Takes an object out of `GC_non_gc_bytes`, if it was counted there, and frees it.
+///
+/// # Safety
+/// As for [`GC_free`].
+#[cold]
+#[inline(never)]
+unsafe fn uncount_and_free(object: *mut c_void) {
+    if kind::uncollectable(object::kind_of(object.addr())) && object::base(object.addr()).is_some() {
+        GC_non_gc_bytes.add(object::size(object.addr()).wrapping_neg());
     }
-    // Most programs have none, and need not look.
-    if GC_non_gc_bytes.get() != 0 {
-        look(object);
-    }
+    // SAFETY: the caller's promise.
+    unsafe { larder_fixed::free(object.cast()) }
 }
 
 /// Allocates zeroed memory that is searched for pointers.
@@ -102,9 +109,11 @@ pub extern "C" fn GC_malloc_atomic_ignore_off_page(bytes: usize) -> *mut c_void 
 /// Frees an object. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GC_free(object: *mut c_void) {
-    uncount(object.addr());
     // SAFETY: the caller passes null or the base of an object that it uses no more.
-    unsafe { larder_fixed::free(object.cast()) }
+    unsafe {
+        // Most programs have none that are counted, and need not look.
+        if GC_non_gc_bytes.get() != 0 { uncount_and_free(object) } else { larder_fixed::free(object.cast()) }
+    }
 }
 
 /// Allocates zeroed memory at an address that is a multiple of `align`, which need not be a power of two: libgc takes what a program

@@ -683,7 +683,7 @@ impl Walk<'_> {
 
 /// Whose list a block is in: what nobody owns is in the first one's.
 fn list_owner(b: &Block) -> usize {
-    if b.owner.get() == NONE { 0 } else { b.owner.get() as usize }
+    if b.owner.get() == NONE { b.part.get() as usize } else { b.owner.get() as usize }
 }
 
 /// What the walk over the table knows about one list.

@@ -1,11 +1,12 @@
 //! Blocks with owners in a real heap: who gets whose blocks, whoever frees them, and what the thesis's variables say.
 
 use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use larder_fixed::options::Options;
 use larder_fixed::sharing::{By, Ratio, Setting, Sharing, figures};
-use larder_fixed::{allocate, cycle, free, init, kind};
+use larder_fixed::{allocate, cycle, free, init, kind, stats};
 use larder_testkit::fuzz::{Plan, prepare, work};
 use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
@@ -72,6 +73,40 @@ fn blocks_that_another_thread_frees_return_to_their_owner_at_once() {
         go.send(()).unwrap();
         owner.join();
         assert!(figures().used <= 8, "{:?}", figures());
+        assert!(cycle::collect());
+    });
+}
+
+/// Everybody's lists have parts, one for each CPU. What one CPU's part has free is found from the other's before the heap grows.
+#[test]
+fn cells_that_died_in_one_part_are_used_from_another_before_the_heap_grows() {
+    in_child("cells_that_died_in_one_part_are_used_from_another_before_the_heap_grows", &[], || {
+        init(&Options { initial_heap: Bytes::mib(1024), ..Options::default() });
+        verifier::watch(Rules::EXACT);
+        let table = Words::roots(200_000);
+        let over = &*Box::leak(Box::new(AtomicBool::new(false)));
+        let (ready, filled) = mpsc::channel();
+        // It goes on running, so that the other thread has another concurrency id and CPU, where there are two.
+        let first = crowd::spawn(move || {
+            fill(table, CELL - 1);
+            ready.send(()).unwrap();
+            while !over.load(Ordering::Relaxed) {
+                core::hint::spin_loop();
+            }
+        });
+        filled.recv().unwrap();
+        (0..table.count()).step_by(2).for_each(|i| table.set(i, 0));
+        assert!(cycle::collect());
+        let before = stats::snapshot().heap;
+        for i in (0..table.count() / 10 * 9).step_by(2) {
+            // SAFETY: in a root at once.
+            table.set(i, unsafe { allocate(kind::NORMAL, CELL - 1) }.expose_provenance());
+        }
+        let after = stats::snapshot().heap;
+        // A few stand for what other classes took, and for what both have in their buffers.
+        assert!(after <= before + 8 * BLOCK.0, "{before} {after}");
+        over.store(true, Ordering::Relaxed);
+        first.join();
         assert!(cycle::collect());
     });
 }

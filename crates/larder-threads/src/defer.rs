@@ -23,12 +23,22 @@ pub fn enter() -> Deferral {
     Deferral(())
 }
 
-/// Runs `f` as a short stay, where the calling thread is registered and in no slow path yet; `None` elsewhere.
+/// What [`briefly`] did.
+#[must_use = "a stop may wait for this thread"]
+pub struct Brief<R> {
+    /// What its function returned; `None` where it was not called.
+    pub result: Option<R>,
+    /// A stop waits: the caller calls [`answer`] before anything else. (It is not called here so that it need not return to the middle of
+    /// a function that has few instructions otherwise.)
+    pub pending: bool,
+}
+
+/// Runs `f` as a short stay, where the calling thread is registered and in no slow path yet.
 #[inline(always)]
-pub fn briefly<R>(f: impl FnOnce() -> R) -> Option<R> {
-    let (result, pending) = tls::with(|t| {
+pub fn briefly<R>(f: impl FnOnce() -> R) -> Brief<R> {
+    tls::with(|t| {
         if t.slow_depth.get() != 0 || t.record.get().is_null() {
-            return (None, false);
+            return Brief { result: None, pending: false };
         }
         t.slow_depth.set(1);
         compiler_fence(Ordering::SeqCst);
@@ -37,12 +47,13 @@ pub fn briefly<R>(f: impl FnOnce() -> R) -> Option<R> {
         t.slow_depth.set(0);
         compiler_fence(Ordering::SeqCst);
         // As where a `Deferral` ends.
-        (Some(result), t.stop_pending.get() != 0 && step::kept("defer: park at the end"))
-    });
-    if pending {
-        crate::stop::park_deferred();
-    }
-    result
+        Brief { result: Some(result), pending: t.stop_pending.get() != 0 && step::kept("defer: park at the end") }
+    })
+}
+
+/// Parks for the stop that was pending when a [`briefly`] ended.
+pub fn answer() {
+    stop::park_deferred();
 }
 
 /// Enters a slow path that begins with taking a lock which the collector holds during a stop.
@@ -96,7 +107,7 @@ impl Drop for Deferral {
             t.slow_depth.get() == 0 && t.stop_pending.get() != 0 && step::kept("defer: park at the end")
         });
         if pending {
-            crate::stop::park_deferred();
+            stop::park_deferred();
         }
     }
 }

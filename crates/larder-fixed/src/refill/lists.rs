@@ -1,0 +1,419 @@
+//! The lists of blocks, by class and kind, of each owner or part; their locks; and the way through a list from one free run to the next.
+
+use core::cell::UnsafeCell;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use larder_blocks::block::{Block, NONE};
+use larder_blocks::class::{COUNT, Class};
+use larder_blocks::owners;
+use larder_sync::lock::{Lock, LockGuard};
+use larder_sys::hint;
+use larder_sys::memory::{self, ReserveError};
+use larder_threads::REGISTRY;
+use larder_units::Bytes;
+
+use super::marks::find;
+use crate::heap::HEAP;
+use crate::inject::{Point, point};
+use crate::{kind, sharing};
+
+/// Longest run, in bytes, that one refill takes: it is cleared at once, and should stay in a first-level cache until it
+/// is used.
+pub(super) const LONGEST_RUN: usize = 16 * 1024;
+/// Runs that a list keeps aside because their buffer was filled by somebody else meanwhile.
+const SIDELINE: usize = 4;
+/// `previous` of a block that was taken in a signal handler and is in no list yet.
+pub(crate) const ORPHAN: u32 = NONE - 1;
+/// `swept` of a block that was swept and is to be swept again; above all epochs. The epoch in which that was so is in `again`.
+pub(super) const AGAIN: u8 = 254;
+/// `previous` of the first block of a list.
+const FIRST: u32 = NONE;
+
+/// The blocks of one class and kind.
+pub(super) struct List {
+    /// The list was used: zeroed memory holds no list.
+    ready: bool,
+    /// The epoch for which the fields below are right.
+    epoch: u8,
+    sidelined: u8,
+    head: u32,
+    /// The next block to look at.
+    cursor: u32,
+    /// The block that is being swept, and its next cell to look at.
+    current: u32,
+    position: u32,
+    /// Swept blocks in which cells were freed explicitly, to be swept again; linked through `size`.
+    again: u32,
+    /// Ready runs without a buffer.
+    sideline: [[usize; 2]; SIDELINE],
+}
+
+/// The lists of one owner and class.
+struct Central(UnsafeCell<[List; kind::MAX]>);
+
+// SAFETY: the lists are used under the lock of the owner and class only.
+unsafe impl Sync for Central {}
+
+/// The first owner's lists, and in the setting all-shared the first part.
+static CENTRALS: [Central; COUNT] = [const { Central(UnsafeCell::new([const { List::UNUSED }; kind::MAX])) }; COUNT];
+/// Address of the other owners' and parts' lists, zeroed until they are used; 0 where there are none.
+///
+/// Sync: written once, at initialisation.
+static OTHERS: AtomicUsize = AtomicUsize::new(0);
+/// In how many parts the lists are that belong to everybody. An index has a part in which it looks first, so that CPUs that allocate side by
+/// side write to different locks, lists and records; where nothing is left in its own it goes on with the others, before it takes a
+/// new block.
+///
+/// Sync: written once, at initialisation.
+static PARTS: AtomicUsize = AtomicUsize::new(1);
+
+/// How many owners have locks of their own; others share one with whoever has the same remainder. The most parts, too.
+const STRIPES: usize = 8;
+
+/// The locks of an owner, on lines of their own.
+#[repr(align(128))]
+struct Stripe([Lock; COUNT]);
+
+/// Guard the lists of owners and classes, and the list fields of their blocks. Rank: after the registry, before the pool.
+static LOCKS: [Stripe; STRIPES] = [const { Stripe([const { Lock::new() }; COUNT]) }; STRIPES];
+
+fn lock_of(owner: usize, class: usize) -> &'static Lock {
+    &LOCKS[owner % STRIPES].0[class]
+}
+
+pub(super) fn parts() -> usize {
+    PARTS.load(Ordering::Relaxed)
+}
+
+/// The part of everybody's lists in which the calling thread looks first.
+pub(super) fn home() -> usize {
+    let parts = parts();
+    let index = || HEAP.labs.current_index().or_else(|| REGISTRY.current().map(|thread| thread.number()));
+    if parts == 1 { 0 } else { index().unwrap_or(0) % parts }
+}
+
+/// The locks that are in use.
+fn locks() -> impl Iterator<Item = &'static Lock> {
+    LOCKS[..if sharing::is_used() { STRIPES } else { parts() }].iter().flat_map(|stripe| &stripe.0)
+}
+
+fn central(owner: usize, class: usize) -> &'static Central {
+    if owner == 0 {
+        return &CENTRALS[class];
+    }
+    let at = OTHERS.load(Ordering::Relaxed) + ((owner - 1) * COUNT + class) * size_of::<Central>();
+    // SAFETY: `map_lists` mapped as many, and there are owners only after it. Zeroes are lists that are not ready.
+    unsafe { &*ptr::with_exposed_provenance::<Central>(at) }
+}
+
+/// Maps all lists but the first; what is not used costs no memory.
+fn map_lists(number: usize) -> Result<(), ReserveError> {
+    let at = memory::map_lazy(Bytes((number - 1) * COUNT * size_of::<Central>()))?;
+    OTHERS.store(at.as_ptr().expose_provenance(), Ordering::Relaxed);
+    Ok(())
+}
+
+/// Maps the lists of all owners.
+pub(crate) fn map_owners_lists() -> Result<(), ReserveError> {
+    map_lists(owners::MOST)
+}
+
+/// Maps everybody's lists, in as many parts as there are CPUs and locks.
+pub(crate) fn map_parts(cpus: usize) -> Result<(), ReserveError> {
+    let parts = cpus.clamp(1, STRIPES);
+    if parts > 1 {
+        map_lists(parts)?;
+    }
+    PARTS.store(parts, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Every owner, or part, and class whose lists may hold something.
+fn centrals() -> impl Iterator<Item = &'static Central> {
+    let owners = if sharing::is_used() { HEAP.owners.figures().owners.max(1) } else { parts() };
+    (0..owners).flat_map(|owner| (0..COUNT).map(move |class| central(owner, class)))
+}
+
+/// Whose lists a block is in, or which part of everybody's.
+pub(super) fn list_owner(b: &Block) -> usize {
+    if b.owner.get() == NONE { b.part.get() as usize } else { b.owner.get() as usize }
+}
+
+/// An owner's class, locked.
+pub(super) struct Locked {
+    pub(super) owner: usize,
+    class: usize,
+    guard: LockGuard<'static>,
+}
+
+impl Locked {
+    pub(super) fn new(owner: usize, class: usize) -> Self {
+        Self { owner, class, guard: lock_of(owner, class).lock() }
+    }
+
+    /// The lists of this part, or of the next one that nobody has: who has them may have lost its CPU. Waits for this part's where somebody
+    /// has each.
+    pub(super) fn near(part: usize, class: usize, parts: usize) -> Self {
+        let of = |part: usize| lock_of(part, class).try_lock().map(|guard| Self { owner: part, class, guard });
+        (part..parts).chain(0..part).find_map(of).unwrap_or_else(|| Self::new(part, class))
+    }
+
+    pub(super) fn list(&mut self, kind: usize) -> &mut List {
+        let _ = &self.guard;
+        // SAFETY: the guard holds the lock, and the borrow of `self` makes this the only reference.
+        unsafe { &mut (*central(self.owner, self.class).0.get())[kind] }.made_ready()
+    }
+}
+
+pub(super) fn block(index: u32) -> &'static Block {
+    // SAFETY: indices in lists are below the frontier.
+    unsafe { HEAP.space.block(index as usize) }
+}
+
+/// Two block indices in one word.
+fn pair(low: u32, high: u32) -> usize {
+    low as usize | (high as usize) << 32
+}
+
+impl List {
+    /// All zeroes, which take no place in the library's file and no memory.
+    const UNUSED: Self = Self { ready: false, head: 0, cursor: 0, current: 0, again: 0, ..Self::EMPTY };
+    const EMPTY: Self = Self {
+        ready: true,
+        epoch: 0,
+        sidelined: 0,
+        head: NONE,
+        cursor: NONE,
+        current: NONE,
+        position: 0,
+        again: NONE,
+        sideline: [[0; 2]; SIDELINE],
+    };
+
+    fn made_ready(&mut self) -> &mut Self {
+        if !self.ready {
+            *self = Self::EMPTY;
+        }
+        self
+    }
+
+    /// Has a swept block swept again.
+    pub(super) fn sweep_again(&mut self, index: u32, epoch: u8) {
+        let b = block(index);
+        b.swept.set(AGAIN);
+        b.again.set(epoch);
+        if self.again != NONE {
+            let next = block(self.again);
+            next.size.set(pair(self.again_links(next).0, index));
+        }
+        b.size.set(pair(self.again, NONE));
+        self.again = index;
+    }
+
+    /// The next and previous block of one that is to be swept again.
+    fn again_links(&self, b: &Block) -> (u32, u32) {
+        (b.size.get() as u32, (b.size.get() >> 32) as u32)
+    }
+
+    /// Takes a block out of those to be swept again, if it is one of them: what an earlier epoch left does not count.
+    fn forget_again(&mut self, index: u32) {
+        let b = block(index);
+        if b.swept.get() != AGAIN || b.again.get() != self.epoch {
+            return;
+        }
+        let (next, previous) = self.again_links(b);
+        if previous == NONE {
+            self.again = next;
+        } else {
+            let before = block(previous);
+            before.size.set(pair(next, self.again_links(before).1));
+        }
+        if next != NONE {
+            let after = block(next);
+            after.size.set(pair(self.again_links(after).0, previous));
+        }
+        b.swept.set(0);
+    }
+
+    /// Makes the list's fields right for the present epoch.
+    pub(super) fn renew(&mut self, epoch: u8) {
+        if self.epoch != epoch {
+            self.epoch = epoch;
+            self.cursor = self.head;
+            self.current = NONE;
+            self.again = NONE;
+            // Sidelined runs were retired at the stop.
+            self.sidelined = 0;
+        }
+    }
+
+    /// A run that somebody had ready for a buffer which had one by then. It is cleared.
+    pub(super) fn take_sidelined(&mut self) -> Option<[usize; 2]> {
+        self.sidelined = self.sidelined.checked_sub(1)?;
+        // Nothing stays behind: where the runtime is linked into the program, its data are roots.
+        Some(core::mem::take(&mut self.sideline[self.sidelined as usize]))
+    }
+
+    /// Keeps such a run for the next comer, if there is room and it is of the present epoch.
+    pub(super) fn put_aside(&mut self, run: [usize; 2], epoch: u8) -> bool {
+        let fits = self.epoch == epoch && (self.sidelined as usize) < SIDELINE;
+        if fits {
+            self.sideline[self.sidelined as usize] = run;
+            self.sidelined += 1;
+            SIDELINED.store(true, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// Puts a block that nobody else knows into the list, to be swept next.
+    pub(super) fn begin(&mut self, index: u32) {
+        self.link(index);
+        (self.current, self.position) = (index, 0);
+    }
+
+    /// The next free run of the class in this list's blocks, `(block, first cell, cells)`.
+    pub(super) fn next_run(&mut self, epoch: u8, class: &Class) -> Option<(&'static Block, usize, usize)> {
+        let most = (LONGEST_RUN / class.cell as usize).max(1);
+        loop {
+            if self.current == NONE && self.again != NONE {
+                self.current = self.again;
+                self.position = 0;
+                self.forget_again(self.current);
+            }
+            if self.current == NONE {
+                if self.cursor == NONE {
+                    return None;
+                }
+                let b = block(self.cursor);
+                point(Point::SweepNextBlock);
+                self.current = self.cursor;
+                self.position = 0;
+                self.cursor = b.next.get();
+                if self.cursor != NONE {
+                    // It will be swept soon, after a few refills.
+                    hint::prefetch(block(self.cursor).marks.get());
+                }
+                // What is to be swept again was swept, and its turn comes.
+                if b.swept.get() == epoch {
+                    self.current = NONE;
+                    continue;
+                }
+            }
+            let b = block(self.current);
+            // SAFETY: blocks in lists are `Small`.
+            let marks = unsafe { b.all_marks() };
+            let from = find(marks, self.position as usize, false);
+            if from == marks.len() {
+                b.swept.set(epoch);
+                self.current = NONE;
+                continue;
+            }
+            let to = find(&marks[..marks.len().min(from + most)], from, true);
+            self.position = to as u32;
+            return Some((b, from, to - from));
+        }
+    }
+
+    pub(super) fn link(&mut self, index: u32) {
+        let b = block(index);
+        b.previous.set(FIRST);
+        b.next.set(self.head);
+        if self.head != NONE {
+            block(self.head).previous.set(index);
+        }
+        self.head = index;
+    }
+
+    pub(super) fn unlink(&mut self, index: u32) {
+        self.forget_again(index);
+        let b = block(index);
+        let (previous, next) = (b.previous.get(), b.next.get());
+        if previous == FIRST {
+            self.head = next;
+        } else {
+            block(previous).next.set(next);
+        }
+        if next != NONE {
+            block(next).previous.set(previous);
+        }
+        if self.cursor == index {
+            self.cursor = next;
+        }
+        if self.current == index {
+            self.current = NONE;
+        }
+    }
+}
+
+/// Takes the locks of all classes: nobody, registered or not, is inside a refill then.
+pub(crate) fn lock_all() {
+    locks().for_each(Lock::lock_raw);
+}
+
+/// Gives them back.
+///
+/// # Safety
+/// The caller took them with [`lock_all`].
+pub(crate) unsafe fn unlock_all() {
+    // SAFETY: the caller's promise.
+    locks().for_each(|lock| unsafe { lock.unlock_raw() });
+}
+
+/// In a fork child: nobody holds them.
+///
+/// # Safety
+/// The caller is the only thread of the process.
+pub(super) unsafe fn reset_locks_after_fork() {
+    // SAFETY: the caller's promise.
+    locks().for_each(|lock| unsafe { lock.reset_after_fork() });
+}
+
+/// Whether a list may have sidelined runs: a stop looks through the lists only then. Sync: set under the lock of a class; the collector,
+/// which has all of them, reads and clears.
+static SIDELINED: AtomicBool = AtomicBool::new(false);
+
+/// Calls `f` for every sidelined run, and forgets it.
+///
+/// # Safety
+/// The world is stopped and the caller holds the locks of all classes.
+pub(super) unsafe fn take_all_sidelined(epoch: u8, mut f: impl FnMut([usize; 2])) {
+    if !SIDELINED.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    for central in centrals() {
+        // SAFETY: the caller holds the lock.
+        let lists = unsafe { &mut *central.0.get() };
+        for list in lists[..kind::count()].iter_mut().filter(|list| list.ready && list.epoch == epoch) {
+            while let Some(run) = list.take_sidelined() {
+                f(run);
+            }
+        }
+    }
+}
+
+/// Puts a block into a list of the first owner, or part.
+///
+/// # Safety
+/// As for [`take_all_sidelined`].
+pub(super) unsafe fn adopt(class: usize, kind: usize, index: u32) {
+    // SAFETY: the caller holds the lock.
+    unsafe { (&mut *CENTRALS[class].0.get())[kind].made_ready().link(index) };
+}
+
+/// Calls `f` for every block of a kind.
+///
+/// # Safety
+/// As for [`take_all_sidelined`].
+pub(crate) unsafe fn for_each_block(kind: usize, mut f: impl FnMut(&'static Block)) {
+    for central in centrals() {
+        // SAFETY: the caller holds the lock.
+        let list = unsafe { &(&(*central.0.get()))[kind] };
+        let mut at = if list.ready { list.head } else { NONE };
+        while at != NONE {
+            let b = block(at);
+            at = b.next.get();
+            f(b);
+        }
+    }
+}
