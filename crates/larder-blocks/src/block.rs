@@ -110,7 +110,8 @@ pub struct Block {
     pub marks: FieldWord,
     /// Whose block it is (`Small`, `Owned`): see [`crate::owners`]; [`NONE`] for nobody's.
     pub owner: Field32,
-    /// Explicit frees after which it is worth a look whether the block is empty (`Small`): a hint, also written without a lock.
+    /// Explicit frees after which it is worth a look whether the block is empty, 0 where the next has one (`Small`): a hint, also written
+    /// without a lock.
     pub frees_until_look: Field16,
     /// The epoch in which the block was put among those to be swept again (`Small`).
     pub again: Field8,
@@ -169,6 +170,12 @@ impl Block {
     pub fn set_state(&self, state: State) {
         // ORDER block.publish: Release, with the load in `state`: the fields are set before.
         self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// A sweep is through with the block: the next explicit free there has a look, for it must be swept again.
+    pub fn set_swept(&self, epoch: u8) {
+        self.swept.set(epoch);
+        self.frees_until_look.set(0);
     }
 
     /// The mark byte of a cell.

@@ -440,17 +440,16 @@ impl Space {
         }
         // SAFETY: below the frontier.
         let mut block = unsafe { self.block(index) };
-        match block.state() {
-            State::Small => {}
-            State::Tail => {
-                index = block.head.get() as usize;
-                // SAFETY: a tail's head is a block of the table.
-                block = unsafe { self.block(index) };
-                if block.state() != State::Small {
-                    return None;
-                }
+        if block.state() != State::Small {
+            if block.state() != State::Tail {
+                return None;
             }
-            _ => return None,
+            index = block.head.get() as usize;
+            // SAFETY: a tail's head is a block of the table.
+            block = unsafe { self.block(index) };
+            if block.state() != State::Small {
+                return None;
+            }
         }
         let cell = class::cell_beginning_at(offset - (index << BLOCK_SHIFT), block.reciprocal.get())?;
         (cell < block.cells.get() as usize).then_some((block, cell))

@@ -10,7 +10,7 @@
 //! and the byte of what is handed out is that of what survived. Where cycles are (see [`crate::concurrent`]), a young one leaves the
 //! marks of survivors as they are and gives them to what it finds: so nothing is done for an old object.
 
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 
 use crate::heap::next_epoch;
 
@@ -41,6 +41,20 @@ pub(crate) struct Epochs {
 /// who asks whether an object is allocated.
 static NOW: AtomicU32 = AtomicU32::new(Epochs { old: 1, young: 1, new: 1, cycle: Cycle::None }.to_word());
 
+/// Above all epochs.
+const NO_MARK: u8 = u8::MAX;
+
+/// What may be freed without a lock: the bytes `old` and `young`; while a cycle marks, two that no object has.
+///
+/// Sync: as `NOW`.
+static FREED_ALONE: AtomicU16 = AtomicU16::new(u16::from_le_bytes([1, 1]));
+
+/// Whether an object whose byte this is is allocated, and no cycle marks.
+#[inline(always)]
+pub(crate) fn may_be_freed_alone(mark: u8) -> bool {
+    FREED_ALONE.load(Ordering::Relaxed).to_le_bytes().contains(&mark)
+}
+
 impl Epochs {
     const fn to_word(self) -> u32 {
         u32::from_le_bytes([self.old, self.young, self.new, self.cycle as u8])
@@ -61,6 +75,8 @@ impl Epochs {
     /// Makes these the present ones. World stopped.
     pub fn begin(self) {
         NOW.store(self.to_word(), Ordering::Relaxed);
+        let freed_alone = if self.marking() { [NO_MARK; 2] } else { [self.old, self.young] };
+        FREED_ALONE.store(u16::from_le_bytes(freed_alone), Ordering::Relaxed);
         // ORDER cycle.epochs: Release, with the fence in `object::is_allocated`, for the marks that this thread writes after
         // it; a helper passes the fence of the crew's gate.
         fence(Ordering::Release);

@@ -30,7 +30,7 @@ use larder_threads::defer::Brief;
 use larder_threads::{REGISTRY, defer};
 use larder_units::Blocks;
 
-use crate::epochs::Epochs;
+use crate::epochs::{Epochs, may_be_freed_alone};
 use crate::heap::HEAP;
 use crate::inject::{Point, point};
 use crate::stats::count_freed;
@@ -348,19 +348,18 @@ pub(crate) fn retire_block(b: &Block) -> Run {
 /// it is not worth a look yet whether the block is empty. False where that may not be so, or the cell is not allocated.
 ///
 /// Another thread may be sweeping the block: it finds the cell free or not, and then the next sweep does. Two that free in one block at
-/// once may count as one: the block is looked at later.
+/// once may count as one, and who counts while a sweep ends may hide that it did: the block is looked at later.
 #[inline(always)]
 pub(crate) fn free_alone(b: &Block, cell: usize) -> Brief<bool> {
     // No cycle begins or ends in here. Threads that are never stopped go the long way, and handlers that interrupted a slow path.
     defer::briefly(|| {
-        let epochs = Epochs::now();
         let left = b.frees_until_look.get();
-        if left <= 1 || b.swept.get() == epochs.young || epochs.marking() {
+        if left <= 1 {
             return false;
         }
         // SAFETY: the caller's cell is one of the block.
         let mark = unsafe { b.mark(cell) };
-        if !epochs.is_unmarked(mark.load(Ordering::Relaxed)) {
+        if !may_be_freed_alone(mark.load(Ordering::Relaxed)) {
             return false;
         }
         let bytes = b.cell.get() as usize;
@@ -438,7 +437,7 @@ pub(crate) fn nested(kind: usize, class: usize) -> *mut u8 {
     // Before the block can be seen: no census may take it for an empty one of a list.
     block(run.first as u32).previous.set(ORPHAN);
     let b = format(run, class, kind, NONE, 0);
-    b.swept.set(epoch);
+    b.set_swept(epoch);
     claim(b, 0, 1);
     adopt_later(run.first as u32);
     HEAP.count_allocated(c.cell as usize);

@@ -305,7 +305,7 @@ impl List {
             let marks = unsafe { b.all_marks() };
             let from = find(marks, self.position as usize, false);
             if from == marks.len() {
-                b.swept.set(epoch);
+                b.set_swept(epoch);
                 self.current = NONE;
                 continue;
             }

@@ -1,105 +1,158 @@
-//! Mark bytes of blocks, many at once.
+//! Mark bytes of blocks, sixteen at once.
+//!
+//! Under the class's lock bytes change in one way only: a free that needs no lock clears one. Then a look reads the old value or
+//! the new, both of which are right: the cell is found now or by a later sweep.
 
 use core::arch::asm;
+use core::arch::x86_64::{
+    __m128i, _mm_cmpeq_epi8, _mm_cvtsi128_si64, _mm_movemask_epi8, _mm_or_si128, _mm_sad_epu8, _mm_set1_epi8,
+    _mm_setzero_si128, _mm_sub_epi8, _mm_unpackhi_epi64,
+};
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::epochs::Epochs;
 
-/// Eight mark bytes of a block at once; reading eight atomic bytes one by one would cost several times as much.
-///
-/// Under the class's lock bytes change in one way only: a free that needs no lock clears one. Then this reads the old value or
-/// the new, both of which are right: the cell is found now or by a later sweep.
-fn bytes_of(marks: &[AtomicU8], at: usize) -> u64 {
-    let p = marks[at..at + 8].as_ptr();
-    let bytes;
-    // SAFETY: eight bytes of the slice. One load, which Rust has no name for: others store single bytes meanwhile, and it need not be
-    // aligned.
-    unsafe {
-        asm!("mov {bytes}, qword ptr [{p}]", bytes = out(reg) bytes, p = in(reg) p, options(nostack, readonly, preserves_flags));
+/// Mark bytes in a vector.
+const WIDTH: usize = 16;
+
+/// The epochs of what is allocated, each in all bytes of a vector.
+struct Allocated([__m128i; 3]);
+
+impl Allocated {
+    fn of(epochs: Epochs) -> Self {
+        let Epochs { old, young, new, .. } = epochs;
+        // SAFETY: SSE2 belongs to the architecture, here and below.
+        Self([young, old, new].map(|epoch| unsafe { _mm_set1_epi8(epoch.cast_signed()) }))
     }
-    bytes
+
+    /// 255 for each of the bytes that is one of the epochs, and 0 for each other.
+    fn among(&self, marks: &[AtomicU8; WIDTH]) -> __m128i {
+        let bytes: __m128i;
+        // SAFETY: the bytes are the slice's. One load, which Rust has no name for: others store single bytes meanwhile, and it need not be
+        // aligned.
+        unsafe {
+            asm!("movdqu {bytes}, xmmword ptr [{p}]", bytes = out(xmm_reg) bytes, p = in(reg) marks.as_ptr(), options(nostack, readonly, preserves_flags));
+        }
+        // SAFETY: as in `of`.
+        let [young, old, new] = self.0.map(|epoch| unsafe { _mm_cmpeq_epi8(bytes, epoch) });
+        // SAFETY: as in `of`.
+        unsafe { _mm_or_si128(young, _mm_or_si128(old, new)) }
+    }
 }
 
-/// Writes all of the mark bytes, eight at once.
-///
-/// Whoever reads one meanwhile finds the old value or the new, as if they were written one by one.
+/// Writes all of the mark bytes. Whoever reads one meanwhile finds the old value or the new.
 pub(super) fn fill(marks: &[AtomicU8], mark: u8) {
     let (words, rest) = marks.as_chunks::<8>();
     for word in words {
-        // SAFETY: eight bytes of the slice. One store, as in `bytes_of`.
+        // SAFETY: eight bytes of the slice. One store, which Rust has no name for: others read single bytes meanwhile.
         unsafe {
-            asm!("mov qword ptr [{p}], {bytes}", bytes = in(reg) LOW * u64::from(mark), p = in(reg) word.as_ptr(), options(nostack, preserves_flags));
+            asm!(
+                "mov qword ptr [{p}], {bytes}",
+                bytes = in(reg) u64::from_ne_bytes([mark; 8]),
+                p = in(reg) word.as_ptr(),
+                options(nostack, preserves_flags),
+            );
         }
     }
     rest.iter().for_each(|m| m.store(mark, Ordering::Relaxed));
-}
-
-const LOW: u64 = 0x0101_0101_0101_0101;
-
-/// Whether a byte is 0.
-fn has_zero(bytes: u64) -> bool {
-    bytes.wrapping_sub(LOW) & !bytes & LOW << 7 != 0
 }
 
 /// First cell from `from` on that is not (or, with `live`, is) taken. Under the lock of a class the epochs do not change; without it the
 /// answer is a hint.
 pub(super) fn find(marks: &[AtomicU8], from: usize, live: bool) -> usize {
     let epochs = Epochs::now();
-    let mut at = from;
-    let [young, old, new] = [epochs.young, epochs.old, epochs.new].map(|epoch| LOW * u64::from(epoch));
-    while at < marks.len() {
-        if at + 8 <= marks.len() {
-            let bytes = bytes_of(marks, at);
-            let passes = if live {
-                !(has_zero(bytes ^ young) || has_zero(bytes ^ old) || has_zero(bytes ^ new))
-            } else {
-                bytes == young || bytes == old
-            };
-            if passes {
-                at += 8;
-                continue;
-            }
+    let allocated = Allocated::of(epochs);
+    let (vectors, rest) = marks[from..].as_chunks::<WIDTH>();
+    for (i, vector) in vectors.iter().enumerate() {
+        // SAFETY: as in `Allocated::of`.
+        let taken = unsafe { _mm_movemask_epi8(allocated.among(vector)) } as u16;
+        let found = if live { taken } else { !taken };
+        if found != 0 {
+            return from + i * WIDTH + found.trailing_zeros() as usize;
         }
-        if epochs.is_allocated(marks[at].load(Ordering::Relaxed)) == live {
-            return at;
-        }
-        at += 1;
     }
-    marks.len()
-}
-
-/// Cells whose byte is the epoch.
-fn count(marks: &[AtomicU8], epoch: u8) -> usize {
-    let same = LOW * u64::from(epoch);
-    let whole = marks.len() / 8 * 8;
-    let words = (0..whole).step_by(8).map(|at| {
-        let x = bytes_of(marks, at) ^ same;
-        // The highest bit of a byte says whether any of its bits is set; no carry leaves a byte.
-        let other = ((x & !(LOW << 7)) + (LOW * 0x7F)) | x;
-        8 - (other & LOW << 7).count_ones() as usize
-    });
-    words.sum::<usize>() + marks[whole..].iter().filter(|m| m.load(Ordering::Relaxed) == epoch).count()
+    let found = rest.iter().position(|m| epochs.is_allocated(m.load(Ordering::Relaxed)) == live);
+    found.map_or(marks.len(), |i| marks.len() - rest.len() + i)
 }
 
 /// Cells that are taken. The caller as for [`find`].
 pub(super) fn count_taken(marks: &[AtomicU8]) -> usize {
-    let Epochs { old, young, new, .. } = Epochs::now();
-    let apart = |mark: u8, others: &[u8]| if others.contains(&mark) { 0 } else { count(marks, mark) };
-    count(marks, young) + apart(old, &[young]) + apart(new, &[young, old])
+    count(marks, Epochs::now())
+}
+
+fn count(marks: &[AtomicU8], epochs: Epochs) -> usize {
+    let allocated = Allocated::of(epochs);
+    let (vectors, rest) = marks.as_chunks::<WIDTH>();
+    // A byte counts to 255.
+    let whole = vectors.chunks(255).map(|vectors| {
+        // SAFETY: as in `Allocated::of`.
+        unsafe {
+            // To take 255 away is to add one.
+            let counts = vectors.iter().fold(_mm_setzero_si128(), |n, v| _mm_sub_epi8(n, allocated.among(v)));
+            let halves = _mm_sad_epu8(counts, _mm_setzero_si128());
+            (_mm_cvtsi128_si64(halves) + _mm_cvtsi128_si64(_mm_unpackhi_epi64(halves, halves))) as usize
+        }
+    });
+    whole.sum::<usize>() + rest.iter().filter(|m| epochs.is_allocated(m.load(Ordering::Relaxed))).count()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::epochs::Cycle;
+
+    const LENGTHS: [usize; 9] = [0, 1, 7, 15, 16, 17, 64, 1023, 9000];
+
+    fn marks(n: usize, mark: impl Fn(usize) -> u8) -> Vec<AtomicU8> {
+        (0..n).map(|i| AtomicU8::new(mark(i))).collect()
+    }
 
     #[test]
     fn cells_of_an_epoch_are_counted_wherever_they_lie() {
-        for n in [0, 1, 7, 8, 9, 64, 1023] {
-            for (epoch, other) in [(1, 0), (1, 129), (253, 125), (128, 0), (127, 255)] {
-                let marks: Vec<AtomicU8> =
-                    (0..n).map(|i| AtomicU8::new(if i % 3 == 0 { epoch } else { other })).collect();
-                assert_eq!(count(&marks, epoch), (n as usize).div_ceil(3), "{n} cells, {epoch} and {other}");
+        for n in LENGTHS {
+            for (old, young, new, other) in [(1, 1, 1, 0), (1, 2, 3, 129), (253, 253, 252, 125), (128, 127, 128, 255)] {
+                let epochs = Epochs { old, young, new, cycle: Cycle::None };
+                let mixed = marks(n, |i| [old, other, young, other, new, other, other][i % 7]);
+                let taken = (0..n).filter(|i| matches!(i % 7, 0 | 2 | 4)).count();
+                assert_eq!(count(&mixed, epochs), taken, "{n} cells, {epochs:?} and {other}");
+                assert_eq!(count(&marks(n, |_| young), epochs), n);
+                assert_eq!(count(&marks(n, |_| other), epochs), 0);
             }
+        }
+    }
+
+    /// The epochs of a heap that has not run a cycle are all 1.
+    #[test]
+    fn the_first_taken_and_the_first_free_cell_are_found_wherever_they_lie() {
+        for n in LENGTHS {
+            for only in (0..n).step_by(if n < 100 { 1 } else { 37 }) {
+                for from in [0, only / 2, only, only + 1] {
+                    let expected = if from <= only { only } else { n };
+                    assert_eq!(
+                        find(&marks(n, |i| u8::from(i == only)), from, true),
+                        expected,
+                        "{n}, {only} from {from}"
+                    );
+                    assert_eq!(
+                        find(&marks(n, |i| u8::from(i != only)), from, false),
+                        expected,
+                        "{n}, {only} from {from}"
+                    );
+                }
+            }
+            for mark in [0, 1] {
+                assert_eq!(find(&marks(n, |_| mark), 0, mark == 0), n);
+            }
+        }
+    }
+
+    #[test]
+    fn all_bytes_are_written_and_no_others() {
+        for n in LENGTHS {
+            let bytes = marks(n + 2, |_| 9);
+            fill(&bytes[1..=n], 200);
+            let written = bytes.iter().map(|m| m.load(Ordering::Relaxed)).enumerate();
+            assert!(written.into_iter().all(|(i, m)| m == if i == 0 || i == n + 1 { 9 } else { 200 }), "{n}");
         }
     }
 }
