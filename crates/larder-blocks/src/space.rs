@@ -444,7 +444,12 @@ impl Space {
             if block.state() != State::Tail {
                 return None;
             }
-            index = block.head.get() as usize;
+            let head = block.head.get() as usize;
+            // A record that somebody is just retiring may still say what it was.
+            if head > index {
+                return None;
+            }
+            index = head;
             // SAFETY: a tail's head is a block of the table.
             block = unsafe { self.block(index) };
             if block.state() != State::Small {

@@ -67,6 +67,37 @@ fn freeing_the_middle_of_an_object_stops_the_process() {
     });
 }
 
+/// Where most frees of a block change one byte and nothing else.
+fn frees_inside(bytes: usize, offset: usize) {
+    init(&Options::default());
+    // SAFETY: the last free's address is no base, which is the test.
+    unsafe {
+        let objects: Vec<_> = (0..300).map(|_| allocate(kind::NORMAL, bytes)).collect();
+        // The first free in a block counts what is left.
+        objects.iter().step_by(2).for_each(|&at| free(at));
+        free(objects[151].add(offset));
+    }
+}
+
+#[test]
+fn freeing_the_next_granule_of_an_object_stops_the_process() {
+    let name = "freeing_the_next_granule_of_an_object_stops_the_process";
+    dies_in_child(name, &[], "not the address of an object", || frees_inside(100, 16));
+}
+
+#[test]
+fn freeing_the_next_word_of_an_object_stops_the_process() {
+    let name = "freeing_the_next_word_of_an_object_stops_the_process";
+    dies_in_child(name, &[], "not the address of an object", || frees_inside(15, 8));
+}
+
+/// Such objects lie across blocks.
+#[test]
+fn freeing_the_middle_of_a_long_object_stops_the_process() {
+    let name = "freeing_the_middle_of_a_long_object_stops_the_process";
+    dies_in_child(name, &[], "not the address of an object", || frees_inside(12_000, 4096));
+}
+
 /// Objects that hold no pointers do not keep each other, so a cycle in the middle of making the list must not find them
 /// in the list only.
 #[test]
