@@ -89,7 +89,7 @@ const BEING_TOLD: u32 = 3;
 static LATE: AtomicU32 = AtomicU32::new(NONE);
 /// Rings when they are told. Sync: its own.
 static TOLD: Bell = Bell::new();
-/// The next cycle waits so long for a thread that tells, which has to get a CPU; the client may have suspended it for good.
+/// The next cycle, and no later one, waits so long for a thread that tells, which has to get a CPU; the client may have suspended it for good.
 const PATIENCE: Nanos = Nanos(1_000_000_000);
 
 /// Tells the client that the world runs, and everything that comes behind, when [`tell_late_events`] is called. The caller has the cycle's lock.
@@ -127,6 +127,8 @@ pub(crate) fn settle_events() {
     // ORDER aftermath.late: Acquire, with the exchange in `tell_late_events`.
     if LATE.load(Ordering::Acquire) == BEING_TOLD {
         TOLD.wait_timeout(seen, PATIENCE.0);
+        // Who still tells is not waited for a second time. A failure means that it has, and brings what it did.
+        let _ = LATE.compare_exchange(BEING_TOLD, NONE, Ordering::Relaxed, Ordering::Acquire);
     }
 }
 
