@@ -172,6 +172,11 @@ impl Block {
         self.state.store(state as u8, Ordering::Release);
     }
 
+    /// The owner in whose lists the block is, or the part of everybody's lists (`Small`).
+    pub fn lists(&self) -> usize {
+        if self.owner.get() == NONE { self.part.get() as usize } else { self.owner.get() as usize }
+    }
+
     /// A sweep is through with the block: the next explicit free there has a look, for it must be swept again.
     pub fn set_swept(&self, epoch: u8) {
         self.swept.set(epoch);

@@ -402,6 +402,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_given_back_to_the_kernel_is_not_resident() {
+        let (s, p) = (space(), Pool::new());
+        let first = s.take_fresh(Blocks(100)).unwrap();
+        // The shorter run, which would be taken first, has no memory behind it.
+        p.give(&s, Run { first, blocks: Blocks(2), zero: true });
+        p.give(&s, Run { first: first + 10, blocks: Blocks(5), zero: false });
+        assert_eq!(p.take_resident(&s, Blocks(1)).unwrap().first, first + 10);
+        assert!(p.take_resident(&s, Blocks(5)).is_none());
+        assert_eq!(p.take_resident(&s, Blocks(4)).unwrap().first, first + 11);
+        assert!(p.take_resident(&s, Blocks(1)).is_none());
+        assert_eq!(p.take(&s, Blocks(1)).unwrap().first, first);
+    }
+
+    #[test]
     fn random_taking_and_giving_never_overlaps() {
         let (s, p) = (space(), Pool::new());
         let total = 2000;

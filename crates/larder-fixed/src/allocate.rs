@@ -12,6 +12,7 @@ use larder_blocks::class::{BY_GRANULES, CLASSES, LARGEST};
 use larder_lab::slot_offset;
 use larder_policy::pacing;
 use larder_sys::memory::KeepErrno;
+use larder_sys::thread;
 use larder_threads::defer;
 use larder_units::Bytes;
 
@@ -86,6 +87,15 @@ pub unsafe fn allocate_from_buffer(kind: usize, bytes: usize) -> *mut u8 {
 #[cold]
 #[inline(never)]
 pub unsafe fn allocate_slow(kind: usize, bytes: usize) -> *mut u8 {
+    let at = allocate_below(kind, bytes);
+    // What the frames below have left in the dead part of the stack would be taken for live in a client's frames to come, which do not
+    // write all of their words.
+    thread::clear_nearest_dead_frames();
+    at
+}
+
+#[inline(never)]
+fn allocate_below(kind: usize, bytes: usize) -> *mut u8 {
     if !crate::is_initialised() {
         initialise();
     }

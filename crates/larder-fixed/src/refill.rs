@@ -25,7 +25,6 @@ use larder_blocks::pool::Run;
 use larder_blocks::space::Place;
 use larder_lab::{Installed, slot_offset};
 use larder_sync::intake::{self, Intake};
-use larder_sys::thread;
 use larder_threads::defer::Brief;
 use larder_threads::{REGISTRY, defer};
 use larder_units::Blocks;
@@ -39,7 +38,7 @@ use crate::{concurrent, cycle, kind, pacing, sharing, shelf, untold};
 mod lists;
 mod marks;
 
-use lists::{AGAIN, LONGEST_RUN, List, Locked, block, home, list_owner, parts};
+use lists::{AGAIN, LONGEST_RUN, List, Locked, block, home, parts};
 pub(crate) use lists::{ORPHAN, for_each_block, lock_all, map_owners_lists, map_parts, unlock_all};
 use marks::{count_taken, fill, find};
 
@@ -118,11 +117,7 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
         point(Point::ShelfTaken);
         return Some(hand_out(kind, class, run, false, None));
     }
-    let cell = refill_from_lists(kind, class, registered);
-    // What these frames have left in the dead part of the stack would be taken for live in a client's frames to come, which do not write
-    // all of their words.
-    thread::clear_nearest_dead_frames();
-    cell
+    refill_from_lists(kind, class, registered)
 }
 
 /// As [`refill`], from the blocks' lists, in a deferral. Has a frame of its own.
@@ -245,7 +240,7 @@ fn hand_out(kind: usize, class: usize, run: [usize; 2], zero: bool, held: Option
         if installed == Installed::No {
             // The lists in which the run's block is, so that its next comer is of the same owner.
             let place = HEAP.space.place(run[0]).expect("a run lies in a block");
-            let mut locked = held.unwrap_or_else(|| Locked::new(list_owner(place.block), class));
+            let mut locked = held.unwrap_or_else(|| Locked::new(place.block.lists(), class));
             let epoch = HEAP.epoch();
             if !locked.list(kind).put_aside(rest, epoch) {
                 release(rest[0], rest[1]);
@@ -270,7 +265,7 @@ pub(crate) fn release(from: usize, to: usize) {
 /// As [`release`], for a thread that gives its own buffers back while others may sweep the block.
 pub(crate) fn release_locked(class: usize, from: usize, to: usize) {
     let place = HEAP.space.place(from).expect("a run lies in a block");
-    let _locked = Locked::new(list_owner(place.block), class);
+    let _locked = Locked::new(place.block.lists(), class);
     release(from, to);
 }
 
@@ -318,7 +313,7 @@ pub(crate) fn reclaim_if_empty(index: usize) -> bool {
         return false;
     }
     point(Point::CensusCandidate);
-    let (class, kind, owner, lists) = (b.class.get() as usize, b.kind.get() as usize, b.owner.get(), list_owner(b));
+    let (class, kind, owner, lists) = (b.class.get() as usize, b.kind.get() as usize, b.owner.get(), b.lists());
     let mut locked = Locked::new(lists, class);
     // An unregistered thread can have missed a cycle meanwhile: what was allocated since bears another epoch than the one
     // that the first look asked for.
@@ -327,7 +322,7 @@ pub(crate) fn reclaim_if_empty(index: usize) -> bool {
     list.renew(epoch);
     // Between the look and the lock the block may have got a run, another class, or be on its way there.
     let same = b.state() == State::Small
-        && (b.class.get() as usize, b.kind.get() as usize, b.owner.get(), list_owner(b)) == (class, kind, owner, lists);
+        && (b.class.get() as usize, b.kind.get() as usize, b.owner.get(), b.lists()) == (class, kind, owner, lists);
     if !same || !is_empty() || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
         return false;
     }
@@ -380,7 +375,7 @@ pub(crate) fn free_cell(place: &Place) {
     let mark = unsafe { b.mark(place.cell) };
     count_freed(b.cell.get() as usize);
     let class = b.class.get() as usize;
-    let owner = list_owner(b);
+    let owner = b.lists();
     if defer::is_deferring() {
         // The interrupted code may hold a lock: the cell is found by the next sweep.
         mark.store(0, Ordering::Relaxed);
@@ -534,8 +529,8 @@ pub(crate) fn forget_old_epochs(index: usize) {
         return;
     }
     let class = b.class.get() as usize;
-    let mut locked = Locked::new(list_owner(b), class);
-    if b.state() != State::Small || b.class.get() as usize != class || list_owner(b) != locked.owner {
+    let mut locked = Locked::new(b.lists(), class);
+    if b.state() != State::Small || b.class.get() as usize != class || b.lists() != locked.owner {
         return;
     }
     let (epoch, epochs) = (HEAP.epoch(), Epochs::now());

@@ -17,7 +17,7 @@ use larder_threads::REGISTRY;
 use larder_units::{Blocks, Bytes, Nanos};
 
 use crate::heap::HEAP;
-use crate::{pacing, settings};
+use crate::{pacing, refill, settings};
 
 /// What an owner is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,10 +125,12 @@ pub(crate) fn set_up(setting: Setting) {
             ),
         }
     }
-    if setting.sharing == Sharing::AllShared {
-        if let Err(e) = crate::refill::map_parts(cpus::usable()) {
-            larder_sys::die!("cannot map {} for lists of blocks (errno {})", e.wanted, e.errno);
-        }
+    let all_shared = setting.sharing == Sharing::AllShared;
+    let mapped = if all_shared { refill::map_parts(cpus::usable()) } else { refill::map_owners_lists() };
+    if let Err(e) = mapped {
+        larder_sys::die!("cannot map {} for lists of blocks (errno {})", e.wanted, e.errno);
+    }
+    if all_shared {
         return;
     }
     HEAP.owners.set_ratio(setting.ratio.unwrap_or(Ratio::ONE));
@@ -136,9 +138,6 @@ pub(crate) fn set_up(setting: Setting) {
     BY.store(setting.by as u8, Ordering::Relaxed);
     for cpu in 0..cpus::possible().min(MOST_CPUS) {
         HEAP.owners.set_place(cpu, [Level::Core, Level::Package, Level::Node].map(|level| leader(level, cpu)));
-    }
-    if let Err(e) = crate::refill::map_owners_lists() {
-        larder_sys::die!("cannot map {} for the owners' lists of blocks (errno {})", e.wanted, e.errno);
     }
     HEAP.owners.set_sharing(setting.sharing);
 }

@@ -37,8 +37,6 @@ pub fn allocate_or_exhausted(kind: usize, bytes: usize) -> *mut c_void {
 fn allocate_slow_or_exhausted(kind: usize, bytes: usize) -> *mut c_void {
     // SAFETY: as in `allocate_or_exhausted`.
     let p = unsafe { allocate_slow(kind, bytes) };
-    // The object's address, which these frames have left in the dead part of the stack, would be taken for live there.
-    larder_sys::thread::clear_nearest_dead_frames();
     if p.is_null() { out_of_memory_slow(bytes) } else { p.cast() }
 }
 

@@ -509,8 +509,8 @@ impl Walk<'_> {
             match state {
                 BlockState::Small => {
                     self.check_small(index, b);
-                    owners = owners.max(list_owner(b) + 1);
-                    if list_owner(b) == 0 {
+                    owners = owners.max(b.lists() + 1);
+                    if b.lists() == 0 {
                         small[b.class.get() as usize][b.kind.get() as usize].meet(index, b);
                     }
                 }
@@ -563,7 +563,7 @@ impl Walk<'_> {
             small = [[Chain::EMPTY; kind::MAX]; COUNT];
             for index in 0..self.blocks {
                 let b = self.block(index);
-                if b.state() == BlockState::Small && list_owner(b) == owner {
+                if b.state() == BlockState::Small && b.lists() == owner {
                     small[b.class.get() as usize][b.kind.get() as usize].meet(index, b);
                 }
             }
@@ -584,7 +584,7 @@ impl Walk<'_> {
                 self.check_chain(chain, |b| {
                     b.state() == BlockState::Small
                         && (b.class.get() as usize, b.kind.get() as usize) == (class, kind)
-                        && list_owner(b) == owner
+                        && b.lists() == owner
                 });
             }
         }
@@ -679,11 +679,6 @@ impl Walk<'_> {
             );
         }
     }
-}
-
-/// Whose list a block is in: what nobody owns is in the first one's.
-fn list_owner(b: &Block) -> usize {
-    if b.owner.get() == NONE { b.part.get() as usize } else { b.owner.get() as usize }
 }
 
 /// What the walk over the table knows about one list.

@@ -62,8 +62,8 @@ static CENTRALS: [Central; COUNT] = [const { Central(UnsafeCell::new([const { Li
 /// Sync: written once, at initialisation.
 static OTHERS: AtomicUsize = AtomicUsize::new(0);
 /// In how many parts the lists are that belong to everybody. An index has a part in which it looks first, so that CPUs that allocate side by
-/// side write to different locks, lists and records; where nothing is left in its own it goes on with the others, before it takes a
-/// new block.
+/// side write to different locks, lists and records; where nothing is left in its own it goes on with free blocks that have memory behind them,
+/// and with the others before the heap grows.
 ///
 /// Sync: written once, at initialisation.
 static PARTS: AtomicUsize = AtomicUsize::new(1);
@@ -133,11 +133,6 @@ pub(crate) fn map_parts(cpus: usize) -> Result<(), ReserveError> {
 fn centrals() -> impl Iterator<Item = &'static Central> {
     let owners = if sharing::is_used() { HEAP.owners.figures().owners.max(1) } else { parts() };
     (0..owners).flat_map(|owner| (0..COUNT).map(move |class| central(owner, class)))
-}
-
-/// Whose lists a block is in, or which part of everybody's.
-pub(super) fn list_owner(b: &Block) -> usize {
-    if b.owner.get() == NONE { b.part.get() as usize } else { b.owner.get() as usize }
 }
 
 /// An owner's class, locked.
