@@ -94,8 +94,10 @@ pub unsafe fn allocate_slow(kind: usize, bytes: usize) -> *mut u8 {
     at
 }
 
+/// What [`allocate_slow`] does, in frames that it clears. To be stopped in by tests at each of its instructions.
+#[doc(hidden)]
 #[inline(never)]
-fn allocate_below(kind: usize, bytes: usize) -> *mut u8 {
+pub fn allocate_below(kind: usize, bytes: usize) -> *mut u8 {
     if !crate::is_initialised() {
         initialise();
     }

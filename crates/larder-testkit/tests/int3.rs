@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 use larder_fixed::options::Options;
+use larder_fixed::allocate::{allocate_below, allocate_slow};
 use larder_fixed::{allocate, allocate_aligned, allocate_many, cycle, free, init, kind, object, stats};
 use larder_percpu::Ground;
 use larder_percpu::sequence::{SLAB, SLAB_SHIFT, Slot, bump, bump_own, replace, replace_own};
@@ -716,10 +717,8 @@ fn the_slow_path_hands_out_each_cell_once_at_any_instruction() {
         set_up_heap();
         assert!(stats::by_thread());
         // Without sequences every allocation comes this way, and its buffer is the thread's.
-        let hits =
-            heap_is_hostile_everywhere(&[larder_fixed::allocate::allocate_slow as *const () as usize], |bytes| {
-                allocate_here(bytes)
-            });
+        let slow = [allocate_slow as *const () as usize, allocate_below as *const () as usize];
+        let hits = heap_is_hostile_everywhere(&slow, |bytes| allocate_here(bytes));
         assert!(hits > 400, "{hits} breakpoints were met");
         assert!(cycles_made() > 100 && verifier::cycles() > 200);
     });
