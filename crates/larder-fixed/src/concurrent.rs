@@ -57,12 +57,14 @@ use crate::timeline::Timeline;
 use crate::view::View;
 use crate::{cycle, dirty, generations, kind, own_threads, pacing, settings};
 
+mod ending;
 mod guests;
 mod looking;
 mod marking;
 mod stacks;
 mod watching;
 
+pub(crate) use ending::about_to_write;
 pub(crate) use guests::hand_over;
 use guests::{HANDED_OVER_NESTED, HELP_FROM, help, with_guests};
 use marking::marker_main;
@@ -579,6 +581,13 @@ pub(crate) fn finished(completed: bool, stop: Nanos, timeline: &mut Timeline) ->
     if completed {
         COMPLETED.fetch_add(1, Ordering::Relaxed);
     }
+    if let Some(watch) = &state.watch
+        && state.watched != 0
+        && !generations::is_on()
+    {
+        // Until the marker thread has a CPU, the program is faster than it.
+        ending::begin(watch, state.watched);
+    }
     enter(IDLE);
     figures
 }
@@ -674,6 +683,7 @@ pub(crate) unsafe fn after_fork_in_child() {
         BELL.reset_after_fork();
         MARKED.reset_after_fork();
         guests::reset_after_fork();
+        ending::reset_after_fork();
         barrier::activate(None);
     }
     enter(if matches!(phase(), IDLE | ASKED) { IDLE } else { ABANDONED });

@@ -112,7 +112,12 @@ pub(crate) fn allocate(kind: usize, bytes: usize) -> *mut u8 {
 pub(crate) fn take(kind: usize, size: usize) -> Option<*mut u8> {
     let (run, zero) = {
         let _deferral = defer::enter();
-        refill::take_shared_blocks(Bytes(size).to_blocks_rounded_up())?
+        let (run, zero) = refill::take_shared_blocks(Bytes(size).to_blocks_rounded_up())?;
+        if !zero {
+            let at = HEAP.space.address_of(run.first);
+            concurrent::about_to_write(at, at + size);
+        }
+        (run, zero)
     };
     point(Point::LargeTaken);
     if !zero && kind::cleared(kind) {

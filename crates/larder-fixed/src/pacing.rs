@@ -20,8 +20,8 @@ static CENSUS: AtomicUsize = AtomicUsize::new(0);
 static ROOTS: AtomicUsize = AtomicUsize::new(0);
 /// As much as the last cycle traced, see [`crew::traced`]. Sync: as `ROOTS`.
 static TRACED: AtomicUsize = AtomicUsize::new(0);
-/// Bytes that the cycle before the last found live. Sync: as `ROOTS`.
-static LIVE_BEFORE: AtomicUsize = AtomicUsize::new(0);
+/// Bytes that the next cycle may find live, if it marks beside the program. Sync: as `ROOTS`.
+static EXPECTED_LIVE: AtomicUsize = AtomicUsize::new(0);
 
 /// A request that finds no memory in a heap that may not grow.
 pub(crate) struct Shortage {
@@ -78,7 +78,8 @@ pub(crate) fn budget(live: Bytes) -> Bytes {
 
 /// A cycle found so much live. The collector says so, before anything asks for a budget.
 pub(crate) fn found_live(live: Bytes) {
-    LIVE_BEFORE.store(HEAP.live.load(Ordering::Relaxed), Ordering::Relaxed);
+    let expected = larder_policy::concurrent::expected_live(Bytes(EXPECTED_LIVE.load(Ordering::Relaxed)), live);
+    EXPECTED_LIVE.store(expected.0, Ordering::Relaxed);
     HEAP.live.store(live.0, Ordering::Relaxed);
 }
 
@@ -250,8 +251,8 @@ pub(crate) fn kept_of_too_much(all: bool) -> Option<Bytes> {
     }
     let mut keep = if all { Bytes(0) } else { policy::resident_to_keep(budget(live)) };
     if !all && concurrent::is_on() {
-        let before = Bytes(LIVE_BEFORE.load(Ordering::Relaxed));
-        keep = keep.max(larder_policy::concurrent::wanted_memory([before, live], budget(live)).saturating_sub(live));
+        let expected = Bytes(EXPECTED_LIVE.load(Ordering::Relaxed));
+        keep = keep.max(larder_policy::concurrent::wanted_memory(expected, budget(expected)).saturating_sub(live));
     }
     // What the heap holds beyond live data and the next budget, counting an eighth for blocks with few survivors.
     let needed = live.0 + live.0 / 8 + keep.0;

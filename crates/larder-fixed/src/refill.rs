@@ -229,6 +229,9 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
 /// Makes a claimed run the current index's buffer, less its first cell, which is the caller's.
 fn hand_out(kind: usize, class: usize, run: [usize; 2], zero: bool, held: Option<Locked>) -> usize {
     let cell = CLASSES[class].cell as usize;
+    if !zero {
+        concurrent::about_to_write(run[0], run[1]);
+    }
     if !zero && kind::cleared(kind) {
         clear(run);
     }

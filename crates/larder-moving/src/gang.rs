@@ -14,18 +14,21 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use larder_sync::gate::Gate;
 use larder_sync::lock::Lock;
 use larder_sync::parker::Event;
+use larder_sync::spin::Patience;
 use larder_sync::termination::Termination;
 use larder_sync::worklist::{Deque, Entry, Steal};
 use larder_sys::memory::{self, ReserveError};
 use larder_sys::signal::Mask;
-use larder_units::Bytes;
+use larder_units::{Bytes, Nanos};
 
 /// The most collectors that a heap has. More share one memory bus (untried here).
 pub(crate) const MOST: usize = 16;
 /// Entries in the public part of a work list.
 const PUBLIC: usize = 1024;
-/// Rounds of looking at every work list before an idle collector sleeps.
-const LOOKS: usize = 64;
+/// How long an idle collector looks at every work list before it sleeps: in a stopped world nobody else has work for its CPU.
+const PATIENCE: Nanos = Nanos(50_000);
+/// How long a helper that was called waits for a phase before it sleeps.
+const CALLED: Nanos = Nanos(300_000);
 /// Stack of a helper: the host's scan functions run on it.
 const HELPER_STACK: usize = 256 << 10;
 
@@ -43,6 +46,8 @@ pub(crate) struct Gang {
     termination: Termination,
     /// Rings for every phase; helpers sleep on it.
     bell: Event,
+    /// A phase is about to begin, and helpers need not sleep. Sync: a hint; the collecting thread writes.
+    called: AtomicBool,
     /// Open during a phase; helpers that take part, or look whether they do, are inside. Sync: its own.
     gate: Gate,
     /// Collectors of the present phase. Sync: written while the gate is closed.
@@ -79,6 +84,7 @@ impl Gang {
             deques: [const { Deque::new() }; MOST],
             termination: Termination::new(),
             bell: Event::new(),
+            called: AtomicBool::new(false),
             gate: Gate::new_closed(),
             collectors: AtomicUsize::new(1),
             phase: UnsafeCell::new(None),
@@ -128,6 +134,7 @@ impl Gang {
         // SAFETY: the caller's promise.
         unsafe {
             self.bell.reset_after_fork();
+            self.called.store(false, Ordering::Relaxed);
             self.gate.reset_after_fork(true);
             self.backing.reset_after_fork();
             *self.unbacked.get() = 0..0;
@@ -201,6 +208,27 @@ impl Gang {
         self.helpers.load(Ordering::Relaxed) + 1
     }
 
+    /// Wakes the helpers for phases with so many collectors that begin within a fraction of a millisecond, until [`Gang::dismiss`]: to get them
+    /// their CPUs takes as long as to find the roots. World stopped.
+    pub fn call(&self, collectors: usize) {
+        if collectors.min(self.most()) > 1 {
+            self.called.store(true, Ordering::Relaxed);
+            self.bell.bump_and_wake(collectors as u32 - 1);
+        }
+    }
+
+    /// No phase follows: the program wants its CPUs back.
+    pub fn dismiss(&self) {
+        self.called.store(false, Ordering::Relaxed);
+    }
+
+    /// Waits, awake, for the phase that helpers were called for.
+    fn await_phase(&self, seen: u32) {
+        let mut patience = Patience::for_nanos(CALLED.0);
+        let is_awaited = || self.called.load(Ordering::Relaxed) && self.bell.current() == seen;
+        while is_awaited() && patience.spin() {}
+    }
+
     /// Runs `phase` on up to `collectors` collectors, the caller being number 0; returns when all who began have ended.
     /// Others may begin late or never: the phase takes what it does from something shared.
     pub fn run(&self, collectors: usize, phase: Phase<'_>) {
@@ -262,6 +290,7 @@ impl Gang {
                     }
                 }
             }
+            self.await_phase(seen);
             self.back(seen);
             self.bell.wait(seen);
         }
@@ -325,7 +354,7 @@ impl Tracing<'_> {
         }
         first(tracer);
         let mut busy = true;
-        let mut looks = 0;
+        let mut patience = Patience::for_nanos(PATIENCE.0);
         loop {
             if busy {
                 while let Some(entry) = tracer.pop() {
@@ -343,18 +372,14 @@ impl Tracing<'_> {
                     tracer.take(entry);
                 } else if !self.steal(tracer) {
                     gang.termination.become_idle(self.me);
-                    busy = false;
+                    (busy, patience) = (false, Patience::for_nanos(PATIENCE.0));
                 }
             } else if gang.termination.is_done() || gang.termination.detect(|| self.all_empty()) {
                 return;
             } else if !self.all_empty() {
                 gang.termination.become_busy(self.me);
-                (busy, looks) = (true, 0);
-            } else if looks < LOOKS {
-                looks += 1;
-                core::hint::spin_loop();
-            } else {
-                looks = 0;
+                busy = true;
+            } else if !patience.spin() {
                 gang.termination.sleep(self.me, || self.all_empty());
             }
         }
@@ -427,6 +452,13 @@ mod tests {
         let gang = Gang::new().unwrap();
         gang.start(3);
         for depth in [0, 1, 5, 14] {
+            // Called or not, and dismissed early or late, helpers come to the phase or stay away.
+            if depth % 2 == 1 {
+                gang.call(4);
+            }
+            if depth == 5 {
+                gang.dismiss();
+            }
             let leaves = AtomicUsize::new(0);
             gang.trace(4, &|me, tracing| {
                 tracing.work(&mut Leaves { private: vec![], leaves: &leaves }, |tracer| {

@@ -69,13 +69,18 @@ pub fn is_short_in_one_stop(facts: WholeFacts) -> bool {
     })
 }
 
-/// Memory that a heap with concurrent cycles is going to want until the next one has ended: what the last two found alive, the more of
-/// both, and what may be allocated meanwhile.
+/// What the next cycle may find alive: what this one has found, or what was expected before, of which a thirty-second is forgotten with each cycle.
 ///
-/// What a cycle finds alive contains what was made and died while it marked, which differs from cycle to cycle. Memory that goes back after
-/// one with little of it is wanted again by the next, and to touch it for the first time costs more than to allocate in it.
-pub fn wanted_memory(live: [Bytes; 2], budget: Bytes) -> Bytes {
-    Bytes(live[0].max(live[1]).0.saturating_add(overtaken_at(budget).0))
+/// What a cycle finds alive contains what was made and died while it marked, which differs from cycle to cycle.
+pub fn expected_live(before: Bytes, found: Bytes) -> Bytes {
+    found.max(Bytes(before.0 - before.0 / 32))
+}
+
+/// Memory that a heap with concurrent cycles is going to want until the next one has ended: what that may find alive, and what may be allocated
+/// until then. What goes back after a cycle that found little is wanted again by the next one, and to touch memory for the first time costs more than to
+/// allocate in it.
+pub fn wanted_memory(expected_live: Bytes, budget: Bytes) -> Bytes {
+    Bytes(expected_live.0.saturating_add(overtaken_at(budget).0))
 }
 
 /// Bytes of stacks that the first stop of a cycle scans; other threads' stacks are looked at one at a time afterwards.
@@ -235,11 +240,23 @@ mod tests {
 
     #[test]
     fn memory_is_kept_for_what_the_next_cycle_will_find() {
-        for (before, now, budget, wanted) in [(40, 20, 16, 60), (20, 40, 16, 60), (0, 0, 16, 20), (10, 10, 0, 10)] {
+        for (live, budget, wanted) in [(40, 16, 60), (20, 16, 40), (0, 16, 20), (10, 0, 10)] {
             let mib = Bytes::mib;
-            assert_eq!(wanted_memory([mib(before), mib(now)], mib(budget)), mib(wanted));
+            assert_eq!(wanted_memory(mib(live), mib(budget)), mib(wanted));
         }
-        assert_eq!(wanted_memory([Bytes(1); 2], Bytes(usize::MAX)), Bytes(usize::MAX));
+        assert_eq!(wanted_memory(Bytes(1), Bytes(usize::MAX)), Bytes(usize::MAX));
+    }
+
+    #[test]
+    fn a_large_live_heap_is_forgotten_slowly() {
+        let mut expected = Bytes(0);
+        for (found, now) in [(16, 16), (40, 40), (16, 38), (36, 37), (38, 38), (16, 36)] {
+            expected = expected_live(expected, Bytes::mib(found));
+            assert_eq!(expected.0 >> 20, now);
+        }
+        // A program that has become small is small after some hundred cycles.
+        (0..100).for_each(|_| expected = expected_live(expected, Bytes::mib(1)));
+        assert!(expected <= Bytes::mib(3), "{expected}");
     }
 
     #[test]

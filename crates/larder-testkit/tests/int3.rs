@@ -10,8 +10,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
-use larder_fixed::options::Options;
 use larder_fixed::allocate::{allocate_below, allocate_slow};
+use larder_fixed::options::Options;
 use larder_fixed::{allocate, allocate_aligned, allocate_many, cycle, free, init, kind, object, stats};
 use larder_percpu::Ground;
 use larder_percpu::sequence::{SLAB, SLAB_SHIFT, Slot, bump, bump_own, replace, replace_own};

@@ -44,6 +44,10 @@ pub(super) extern "C" fn marker_main(_: *mut c_void) -> *mut c_void {
             ASKED => {
                 cleans = 0;
                 begin();
+                if phase() != MARKING {
+                    // Once more, or the watch is to end that may have begun.
+                    continue;
+                }
             }
             IDLE => {
                 end_watch_of_stacks();
@@ -68,6 +72,7 @@ pub(super) extern "C" fn marker_main(_: *mut c_void) -> *mut c_void {
 
 /// From `ASKED` to `MARKING`, or back to `IDLE`.
 fn begin() {
+    let number = cycle::number();
     own_state().timeline.clear();
     let begun = clock::now();
     // A fork waits meanwhile: its child must find no block on its way to the pool, and a watch that is whole.
@@ -94,8 +99,8 @@ fn begin() {
     drop(inside);
     gate::with_objects_inside(|| {
         let started = cycle::with_cycle_lock(|| {
-            if phase() != ASKED {
-                // A stop cycle came first.
+            if phase() != ASKED || cycle::number() != number {
+                // A stop cycle came first. If the next one is asked for already, what that has found dead is not to be watched.
                 return false;
             }
             start_in_stopped_world();

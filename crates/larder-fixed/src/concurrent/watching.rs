@@ -5,7 +5,7 @@ use larder_blocks::space::BLOCK_SHIFT;
 use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
 use larder_units::{Bytes, PAGE};
 
-use super::{State, Way, own_state, wanted};
+use super::{State, Way, ending, own_state, wanted};
 use crate::heap::HEAP;
 use crate::{barrier, generations};
 
@@ -21,12 +21,11 @@ pub(super) fn end_watch() {
     if let Some(watch) = &mut state.watch
         && state.watched != 0
     {
-        let (low, high) = (HEAP.space.base(), HEAP.space.base() + state.watched);
-        // Of what became free since, the first write costs a fault once more.
-        _ = for_each_watched(watch.kind(), low, high, |low, high| {
-            watch.end(low, high);
-            Ok(())
-        });
+        ending::begin(watch, state.watched);
+        // All of it, also what has become free since: that will be written first.
+        if !ending::complete() {
+            watch.end(HEAP.space.base(), HEAP.space.base() + state.watched);
+        }
         state.watched = 0;
     }
 }
@@ -61,6 +60,10 @@ pub(super) fn watch_all() -> Result<(), WatchError> {
     let State { watch, way, watched, young, .. } = own_state();
     let goes_on = *watched != 0 && *way == wanted() && generations::is_on();
     *young = goes_on && generations::next_is_young();
+    if goes_on {
+        // Young cycles may have been turned on since the last one ended.
+        ending::cancel();
+    }
     if *young {
         return Ok(());
     }
@@ -108,7 +111,7 @@ fn extend(watch: &mut Watch) -> Result<(), WatchError> {
 }
 
 /// Free blocks beside one another that are left out of the watch: fewer are not worth a system call.
-const LEFT_OUT: usize = 16;
+const LEFT_OUT: usize = 3;
 
 /// Calls `f` for the parts of `[low, high)`, which begins with the heap, that are to be made clean. With `uffd` these are the blocks in
 /// use: whoever is given another one writes to it, which then costs no fault, and its pages count as written until they are made clean.

@@ -28,6 +28,9 @@ use crate::young::{self, FROM, KEPT, TO};
 const CARDS_AT_ONCE: usize = 32;
 const SLOTS_AT_ONCE: usize = 256;
 
+/// How far behind the end of a survivor block's copies the next lines are asked for: some ten small objects.
+const AHEAD: usize = 512;
+
 /// What the collectors of one young collection share.
 struct Shared<'a> {
     cards: &'a [u32],
@@ -342,6 +345,8 @@ impl<H: Host> Copier<'_, H> {
             if survivors.end - survivors.start >= size {
                 let to = survivors.start;
                 survivors.start += size;
+                // Where two collectors copy, each copy's last store is a locked instruction, which waits for those before it.
+                hint::prefetch_to_write(to + AHEAD);
                 return (to, false);
             }
         }

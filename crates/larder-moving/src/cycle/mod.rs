@@ -117,6 +117,7 @@ impl<H: Host> Cycle<'_, H> {
         let heap = self.heap;
         let counters = &heap.counters;
         let standing = clock::now();
+        heap.gang.call(self.collectors(self.own.traced[0]));
         heap.large_since.store(0, Ordering::Relaxed);
         heap.host.before_collection(kind);
         let threads = self.threads;
@@ -172,6 +173,7 @@ impl<H: Host> Cycle<'_, H> {
         if let Some(before) = before {
             self.verify(before);
         }
+        heap.gang.dismiss();
         heap.host.after_collection(if full { Collection::Full } else { Collection::Young });
 
         let end = clock::now();

@@ -142,6 +142,17 @@ enum Inner {
 /// The handler of SIGSEGV of the kind [`Kind::Mprotect`]: it must run with the mask that it is installed with.
 pub const FAULT_HANDLER: crate::signal::Handler = mprotect::on_fault;
 
+/// Ends a watch as [`Watch::end`] does, from any thread, as long as the [`Watch`] exists.
+#[derive(Clone, Copy)]
+pub struct Ender(uffd::Ender);
+
+impl Ender {
+    /// As [`Watch::end`]. One system call.
+    pub fn end(self, low: usize, high: usize) {
+        _ = self.0.end(low, high);
+    }
+}
+
 /// A watched range. One thread at a time uses it; all bounds are page-aligned and inside the range.
 pub struct Watch {
     inner: Inner,
@@ -226,6 +237,14 @@ impl Watch {
             Inner::Uffd(u) => _ = u.unprotect(low, high),
             Inner::SoftDirty(_) => {}
             Inner::Mprotect(m) => m.end(low, high),
+        }
+    }
+
+    /// What ends the watch of parts of the range by other threads meanwhile; `None` where `end` is all that can.
+    pub fn ender(&self) -> Option<Ender> {
+        match &self.inner {
+            Inner::Uffd(u) => Some(Ender(u.ender())),
+            _ => None,
         }
     }
 

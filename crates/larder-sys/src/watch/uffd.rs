@@ -108,19 +108,11 @@ impl Uffd {
     }
 
     pub fn unprotect(&self, low: usize, high: usize) -> Result<(), WatchError> {
-        super::in_pieces(low, high, &mut |low, high| {
-            let mut range = ProtectRequest { start: low as u64, length: (high - low) as u64, mode: 0 };
-            loop {
-                // SAFETY: the structure of the request; the range is registered.
-                if unsafe { libc::ioctl(self.descriptor, UFFDIO_WRITEPROTECT as _, &raw mut range) } == 0 {
-                    return Ok(());
-                }
-                // The address space is being changed: once more.
-                if !matches!(crate::memory::errno(), libc::EAGAIN | libc::EINTR) {
-                    return Err(WatchError::of("ioctl(UFFDIO_WRITEPROTECT)"));
-                }
-            }
-        })
+        super::in_pieces(low, high, &mut |low, high| self.ender().end(low, high))
+    }
+
+    pub fn ender(&self) -> Ender {
+        Ender { descriptor: self.descriptor }
     }
 
     pub fn fetch(
@@ -131,6 +123,28 @@ impl Uffd {
         f: &mut dyn FnMut(usize, usize),
     ) -> Result<(), WatchError> {
         self.pagemap.scan(low, high, WRITTEN, clean, f)
+    }
+}
+
+/// Takes protection away by the descriptor of a [`Uffd`], which outlives it.
+#[derive(Clone, Copy)]
+pub struct Ender {
+    descriptor: i32,
+}
+
+impl Ender {
+    pub fn end(self, low: usize, high: usize) -> Result<(), WatchError> {
+        let mut range = ProtectRequest { start: low as u64, length: (high - low) as u64, mode: 0 };
+        loop {
+            // SAFETY: the structure of the request; the range is registered.
+            if unsafe { libc::ioctl(self.descriptor, UFFDIO_WRITEPROTECT as _, &raw mut range) } == 0 {
+                return Ok(());
+            }
+            // The address space is being changed: once more.
+            if !matches!(crate::memory::errno(), libc::EAGAIN | libc::EINTR) {
+                return Err(WatchError::of("ioctl(UFFDIO_WRITEPROTECT)"));
+            }
+        }
     }
 }
 

@@ -1,0 +1,148 @@
+//! The end of a watch of pages: by the marker thread from the heap's beginning upwards, and, ahead of it, by who is about to write.
+//!
+//! Memory that a cycle found dead is written first afterwards. Each first write to a page that is still protected costs a fault, and
+//! while somebody changes protection in the same address space, an interruption of all other CPUs with it. To end the watch takes the marker thread
+//! milliseconds, before which it has to get a CPU: so a refill ends it where its run lies, a chunk at a time.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use larder_sync::lock::Lock;
+use larder_sys::watch::{Ender, Watch};
+
+use crate::heap::HEAP;
+
+/// As many chunks as the range has at most.
+const CHUNKS: usize = 4096;
+/// A chunk's bytes, as a shift, at least: a fraction of what it takes to get a thread a CPU.
+const LEAST_SHIFT: u32 = 19;
+/// Chunks that the marker thread takes at a time.
+const AT_ONCE: usize = 4;
+
+/// What is being ended.
+#[derive(Clone, Copy)]
+struct Range {
+    ender: Ender,
+    /// Bytes from the heap's beginning.
+    bytes: usize,
+    shift: u32,
+}
+
+struct Guarded(UnsafeCell<Option<Range>>);
+// SAFETY: used with `LOCK` held.
+unsafe impl Sync for Guarded {}
+
+static RANGE: Guarded = Guarded(UnsafeCell::new(None));
+/// Guards `RANGE`; who has it keeps the watch from being given up. Waited for by the marker thread, and by the collector in a stopped world: who
+/// has it is not stopped.
+static LOCK: Lock = Lock::new();
+/// Whether `RANGE` is there. Sync: a hint, written with the lock held.
+static UNDER_WAY: AtomicBool = AtomicBool::new(false);
+/// Chunks that somebody has taken, a bit each. Sync: claims.
+static TAKEN: [AtomicU64; CHUNKS / 64] = [const { AtomicU64::new(0) }; CHUNKS / 64];
+fn range() -> Option<Range> {
+    // SAFETY: the callers hold the lock.
+    unsafe { *RANGE.0.get() }
+}
+
+fn set(range: Option<Range>) {
+    // SAFETY: the callers hold the lock.
+    unsafe { *RANGE.0.get() = range };
+    UNDER_WAY.store(range.is_some(), Ordering::Relaxed);
+}
+
+/// From here on the watch of so many bytes from the heap's beginning is no longer wanted. Does nothing if it is ending already, or is of a kind that ends
+/// in one step.
+pub(super) fn begin(watch: &Watch, bytes: usize) {
+    let _guard = LOCK.lock();
+    if range().is_some() {
+        return;
+    }
+    let Some(ender) = watch.ender() else { return };
+    let mut shift = LEAST_SHIFT;
+    while bytes > CHUNKS << shift {
+        shift += 1;
+    }
+    TAKEN.iter().for_each(|chunks| chunks.store(0, Ordering::Relaxed));
+    set(Some(Range { ender, bytes, shift }));
+}
+
+/// The watch is wanted after all. What has been ended of it counts as written.
+pub(super) fn cancel() {
+    let _guard = LOCK.lock();
+    set(None);
+}
+
+/// Ends what is left; false if there is nothing to end in chunks. The caller is the marker thread; afterwards nobody else uses the watch.
+pub(super) fn complete() -> bool {
+    let Some(range) = ({
+        let _guard = LOCK.lock();
+        range()
+    }) else {
+        return false;
+    };
+    let chunks = range.bytes.div_ceil(1 << range.shift);
+    let mut chunk = 0;
+    while chunk < chunks {
+        let mut until = chunk;
+        while until < chunks.min(chunk + AT_ONCE) && take(until) {
+            until += 1;
+        }
+        range.end(chunk, until);
+        // What follows was taken by somebody else, if this was not.
+        chunk = until.max(chunk + 1);
+    }
+    cancel();
+    true
+}
+
+/// Whether a chunk is the caller's to end.
+fn take(chunk: usize) -> bool {
+    // Relaxed: a claim; what the kernel does orders itself.
+    TAKEN[chunk / 64].fetch_or(1 << (chunk % 64), Ordering::Relaxed) & 1 << (chunk % 64) == 0
+}
+
+impl Range {
+    fn end(&self, from: usize, to: usize) {
+        if from < to {
+            let base = HEAP.space.base();
+            self.ender.end(base + (from << self.shift), base + (to << self.shift).min(self.bytes));
+        }
+    }
+}
+
+/// The caller, who defers stops or is not stopped at all, is about to write to a part of the heap for which no cycle needs to know.
+#[inline(always)]
+pub(crate) fn about_to_write(low: usize, high: usize) {
+    if UNDER_WAY.load(Ordering::Relaxed) {
+        end_around(low, high);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn end_around(low: usize, high: usize) {
+    // Where another thread does the same, this one's faults are not worth waiting for.
+    let Some(_guard) = LOCK.try_lock() else { return };
+    let Some(range) = range() else { return };
+    let base = HEAP.space.base();
+    let last = high.min(base + range.bytes);
+    let mut at = low;
+    while at < last {
+        let chunk = (at - base) >> range.shift;
+        if take(chunk) {
+            range.end(chunk, chunk + 1);
+        }
+        at = base + ((chunk + 1) << range.shift);
+    }
+}
+
+/// In a child of fork: the parent's watch is not this process's.
+///
+/// # Safety
+/// The calling thread is the only one of the process.
+pub(super) unsafe fn reset_after_fork() {
+    // SAFETY: the caller's promise.
+    unsafe { LOCK.reset_after_fork() };
+    set(None);
+}
