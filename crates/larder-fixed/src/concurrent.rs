@@ -40,7 +40,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use larder_events::PhaseKind;
-use larder_policy::concurrent::{self as policy, CrewFacts, StartFacts, WholeFacts};
+use larder_policy::concurrent::{self as policy, CrewFacts, StartFacts, WholeFacts, WriteFacts};
 use larder_sync::parker::Event as Bell;
 use larder_sys::say;
 use larder_sys::vector::Vector;
@@ -48,7 +48,7 @@ use larder_sys::watch::{Kind, Watch};
 use larder_trace::crew::CREW;
 use larder_trace::marker::Tally;
 use larder_trace::{Entry, Marker};
-use larder_units::{Bytes, Nanos};
+use larder_units::{Bytes, Nanos, PAGE};
 
 use crate::barrier::{self, Algorithm};
 use crate::epochs::Epochs;
@@ -144,6 +144,8 @@ struct State {
     /// Bytes from the heap's beginning that are watched; 0 when none are. No address: where the runtime is linked into the program, its
     /// data are roots, and this one would change after they were scanned.
     watched: usize,
+    /// Between cycles, what is not written stays watched.
+    leaves: bool,
     /// See [`Marker::put_aside`].
     aside: Vector<Entry>,
     tally: Tally,
@@ -195,6 +197,7 @@ static STATE: Guarded = Guarded(UnsafeCell::new(State {
     watch: None,
     way: WAYS[0],
     watched: 0,
+    leaves: false,
     aside: Vector::new(),
     tally: Tally::NONE,
     young: false,
@@ -587,6 +590,13 @@ pub(crate) fn finished(completed: bool, stop: Nanos, timeline: &mut Timeline) ->
     {
         // Until the marker thread has a CPU, the program is faster than it.
         ending::begin(watch, state.watched);
+        state.leaves = watch.ender().is_some()
+            && policy::leaves_watch(WriteFacts {
+                watched: state.watched / PAGE.0,
+                written: figures.pages.iter().sum(),
+                meanwhile: Bytes(meanwhile),
+                budget: Bytes(HEAP.budget.load(Ordering::Relaxed)),
+            });
     }
     enter(IDLE);
     figures
@@ -679,7 +689,7 @@ pub(crate) unsafe fn after_fork_in_child() {
         core::ptr::write(&raw mut state.watch, None);
         core::ptr::write(&raw mut state.aside, Vector::new());
         core::ptr::write(&raw mut state.stacks, Stacks::new());
-        state.watched = 0;
+        (state.watched, state.leaves) = (0, false);
         BELL.reset_after_fork();
         MARKED.reset_after_fork();
         guests::reset_after_fork();

@@ -4,7 +4,7 @@
 //! a cycle has the budget of a stop cycle, and begins so early that at the rates seen last it has ended when the budget
 //! is used up.
 
-use larder_units::{Bytes, Nanos};
+use larder_units::{Bytes, Nanos, PAGE};
 
 /// What is known when a cycle has ended.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +81,30 @@ pub fn expected_live(before: Bytes, found: Bytes) -> Bytes {
 /// allocate in it.
 pub fn wanted_memory(expected_live: Bytes, budget: Bytes) -> Bytes {
     Bytes(expected_live.0.saturating_add(overtaken_at(budget).0))
+}
+
+/// What is known of the program's writes when a cycle has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteFacts {
+    /// Pages that were watched.
+    pub watched: usize,
+    /// Pages that were found written, once for each time.
+    pub written: usize,
+    /// Bytes that were allocated while the cycle ran: pages of them are among those that were found written.
+    pub meanwhile: Bytes,
+    /// Bytes that may be allocated until the next cycle should have ended.
+    pub budget: Bytes,
+}
+
+/// As much longer takes a first write to a watched page than to end the watch of it.
+const FAULT_OVER_END: usize = 6;
+
+/// Whether pages stay watched after a cycle until somebody writes to them: where it costs less than to end the watch of all and to begin it
+/// anew with the next one, if the program goes on writing to as many for each byte that it allocates.
+pub fn leaves_watch(facts: WriteFacts) -> bool {
+    let old = facts.written.saturating_sub(facts.meanwhile.0 / PAGE.0);
+    let expected = old as u128 * facts.budget.0 as u128 / facts.meanwhile.0.max(1) as u128;
+    expected * (FAULT_OVER_END as u128) < facts.watched as u128
 }
 
 /// Bytes of stacks that the first stop of a cycle scans; other threads' stacks are looked at one at a time afterwards.
@@ -257,6 +281,28 @@ mod tests {
         // A program that has become small is small after some hundred cycles.
         (0..100).for_each(|_| expected = expected_live(expected, Bytes::mib(1)));
         assert!(expected <= Bytes::mib(3), "{expected}");
+    }
+
+    #[test]
+    fn pages_stay_watched_where_few_are_written() {
+        let table = [
+            // watched, written pages; MiB meanwhile, budget -> left
+            (10_000, 0, 1, 100, true),
+            // Only what was new.
+            (10_000, 256, 1, 100, true),
+            // A hundred times as much is allocated until the next.
+            (10_000, 256 + 16, 1, 100, true),
+            (10_000, 256 + 17, 1, 100, false),
+            (10_000, 9000, 1, 1, false),
+            // Nothing was allocated, so nothing is known.
+            (10_000, 1, 0, 100, false),
+            (0, 0, 0, 0, false),
+        ];
+        for (watched, written, meanwhile, budget, left) in table {
+            let [meanwhile, budget] = [meanwhile, budget].map(Bytes::mib);
+            let facts = WriteFacts { watched, written, meanwhile, budget };
+            assert_eq!(leaves_watch(facts), left, "{facts:?}");
+        }
     }
 
     #[test]

@@ -435,3 +435,41 @@ fn memory_that_has_died_is_written_without_faults() {
         assert!(least < PAGES / 60, "{least} faults at least on {PAGES} pages");
     });
 }
+
+/// Pages that the program does not write to while a cycle marks stay watched until the next one, or until they are written.
+#[test]
+fn what_is_hardly_written_stays_watched_between_cycles() {
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("what_is_hardly_written_stays_watched_between_cycles", &[], || {
+        const OBJECTS: usize = 2000;
+        const SIZE: usize = 4000;
+        init(&Options::default());
+        verifier::watch(Rules::WITH_FINALIZERS);
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+        let roots = Words::roots(OBJECTS);
+        (0..OBJECTS).for_each(|i| roots.set(i, object_of(i as u64, SIZE).expose_provenance()));
+        // Writes what is there anyway; of each object, which has a page or more, the first word.
+        let write_all = || {
+            for i in 0..OBJECTS {
+                let word = core::ptr::with_exposed_provenance_mut::<usize>(roots.get(i));
+                // SAFETY: an object that a root keeps.
+                unsafe { word.write_volatile(word.read_volatile()) };
+            }
+        };
+        let write_and_count = || {
+            let before = faults();
+            write_all();
+            faults() - before
+        };
+        for _ in 0..3 {
+            let done = concurrent::completed()[0];
+            concurrent::ask();
+            crowd::wait_until(|| !concurrent::finish_if_ready() && concurrent::completed()[0] > done);
+            assert!(write_and_count() > OBJECTS as i64 / 2, "pages were not watched between cycles");
+            assert!(write_and_count() < OBJECTS as i64 / 20, "a page is watched that was written");
+        }
+        (0..OBJECTS).for_each(|i| check(core::ptr::with_exposed_provenance_mut(roots.get(i)), SIZE, i as u64));
+    });
+}

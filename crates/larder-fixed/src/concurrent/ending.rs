@@ -2,10 +2,11 @@
 //!
 //! Memory that a cycle found dead is written first afterwards. Each first write to a page that is still protected costs a fault, and
 //! while somebody changes protection in the same address space, an interruption of all other CPUs with it. To end the watch takes the marker thread
-//! milliseconds, before which it has to get a CPU: so a refill ends it where its run lies, a chunk at a time.
+//! milliseconds, before which it has to get a CPU: so a refill ends it where its run lies, a chunk at a time. Where the program hardly writes to what is
+//! older, that is all: the rest stays watched until the next cycle (`larder_policy::concurrent::leaves_watch`).
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use larder_sync::lock::Lock;
 use larder_sys::watch::{Ender, Watch};
@@ -36,8 +37,9 @@ static RANGE: Guarded = Guarded(UnsafeCell::new(None));
 /// Guards `RANGE`; who has it keeps the watch from being given up. Waited for by the marker thread, and by the collector in a stopped world: who
 /// has it is not stopped.
 static LOCK: Lock = Lock::new();
-/// Whether `RANGE` is there. Sync: a hint, written with the lock held.
-static UNDER_WAY: AtomicBool = AtomicBool::new(false);
+/// Bytes and shift of `RANGE`; no bytes where there is none. Sync: hints, written with the lock held.
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+static SHIFT: AtomicU32 = AtomicU32::new(LEAST_SHIFT);
 /// Chunks that somebody has taken, a bit each. Sync: claims.
 static TAKEN: [AtomicU64; CHUNKS / 64] = [const { AtomicU64::new(0) }; CHUNKS / 64];
 fn range() -> Option<Range> {
@@ -48,7 +50,10 @@ fn range() -> Option<Range> {
 fn set(range: Option<Range>) {
     // SAFETY: the callers hold the lock.
     unsafe { *RANGE.0.get() = range };
-    UNDER_WAY.store(range.is_some(), Ordering::Relaxed);
+    if let Some(range) = range {
+        SHIFT.store(range.shift, Ordering::Relaxed);
+    }
+    BYTES.store(range.map_or(0, |range| range.bytes), Ordering::Relaxed);
 }
 
 /// From here on the watch of so many bytes from the heap's beginning is no longer wanted. Does nothing if it is ending already, or is of a kind that ends
@@ -111,10 +116,23 @@ impl Range {
     }
 }
 
+/// Ends the watch of `[low, high)`, which is all in one system call, whoever has ended it there before. The caller is the marker thread.
+pub(super) fn end_part(low: usize, high: usize) {
+    let range = {
+        let _guard = LOCK.lock();
+        range()
+    };
+    if let Some(range) = range
+        && low < high
+    {
+        range.ender.end(low, high);
+    }
+}
+
 /// The caller, who defers stops or is not stopped at all, is about to write to a part of the heap for which no cycle needs to know.
 #[inline(always)]
 pub(crate) fn about_to_write(low: usize, high: usize) {
-    if UNDER_WAY.load(Ordering::Relaxed) {
+    if low.wrapping_sub(HEAP.space.base()) < BYTES.load(Ordering::Relaxed) {
         end_around(low, high);
     }
 }
@@ -122,18 +140,23 @@ pub(crate) fn about_to_write(low: usize, high: usize) {
 #[cold]
 #[inline(never)]
 fn end_around(low: usize, high: usize) {
+    let base = HEAP.space.base();
+    let chunks = |high: usize, shift: u32| (low - base) >> shift..=(high - 1 - base) >> shift;
+    let is_taken = |chunk: usize| TAKEN[chunk / 64].load(Ordering::Relaxed) & 1 << (chunk % 64) != 0;
+    let hinted = chunks(high, SHIFT.load(Ordering::Relaxed));
+    if *hinted.end() < CHUNKS && hinted.into_iter().all(is_taken) {
+        return;
+    }
     // Where another thread does the same, this one's faults are not worth waiting for.
     let Some(_guard) = LOCK.try_lock() else { return };
     let Some(range) = range() else { return };
-    let base = HEAP.space.base();
     let last = high.min(base + range.bytes);
-    let mut at = low;
-    while at < last {
-        let chunk = (at - base) >> range.shift;
-        if take(chunk) {
-            range.end(chunk, chunk + 1);
+    if low < last {
+        for chunk in chunks(last, range.shift) {
+            if take(chunk) {
+                range.end(chunk, chunk + 1);
+            }
         }
-        at = base + ((chunk + 1) << range.shift);
     }
 }
 

@@ -16,7 +16,7 @@ use larder_units::{Blocks, Bytes, Nanos, PAGE};
 
 use super::guests::{LEFT, with_guests};
 use super::looking::{look_at_stacks, look_in_stop};
-use super::watching::{end_watch, end_watch_of_stacks, fetch, watch_all};
+use super::watching::{end_watch_of_stacks, fetch, rest_watch, watch_all};
 use super::{
     ASKED, BELL, BORN_UNMARKED, BY_HELPERS, CHOSEN_MARKERS, Figures, HURRY, IDLE, MARKED, MARKING, NEXT_MARKERS, READY,
     State, TO_MARK, TRACED_NS, Way, change, enter, own_state, pause_goal, phase, turn_off,
@@ -52,7 +52,7 @@ pub(super) extern "C" fn marker_main(_: *mut c_void) -> *mut c_void {
             IDLE => {
                 end_watch_of_stacks();
                 if !generations::is_on() {
-                    end_watch();
+                    rest_watch();
                 }
             }
             _ => {}

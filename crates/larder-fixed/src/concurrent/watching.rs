@@ -5,7 +5,7 @@ use larder_blocks::space::BLOCK_SHIFT;
 use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
 use larder_units::{Bytes, PAGE};
 
-use super::{State, Way, ending, own_state, wanted};
+use super::{State, Way, ending, is_on, own_state, wanted};
 use crate::heap::HEAP;
 use crate::{barrier, generations};
 
@@ -15,19 +15,53 @@ pub(super) fn end_watch_of_stacks() {
     stacks.end(watch.as_mut());
 }
 
-pub(super) fn end_watch() {
-    generations::watch_ends();
-    let state = own_state();
-    if let Some(watch) = &mut state.watch
-        && state.watched != 0
+/// Between cycles: the watch of pages ends, but for what is left to be written.
+pub(super) fn rest_watch() {
+    let State { watch, watched, leaves, .. } = own_state();
+    if *leaves
+        && *watched != 0
+        && is_on()
+        && let Some(watch) = watch
     {
-        ending::begin(watch, state.watched);
+        generations::watch_ends();
+        ending::begin(watch, *watched);
+    } else {
+        end_watch();
+    }
+}
+
+/// Of all pages.
+fn end_watch() {
+    generations::watch_ends();
+    let State { watch, watched, .. } = own_state();
+    if let Some(watch) = watch
+        && *watched != 0
+    {
+        ending::begin(watch, *watched);
         // All of it, also what has become free since: that will be written first.
         if !ending::complete() {
-            watch.end(HEAP.space.base(), HEAP.space.base() + state.watched);
+            watch.end(HEAP.space.base(), HEAP.space.base() + *watched);
         }
-        state.watched = 0;
+        *watched = 0;
     }
+}
+
+/// Instead of [`end_watch`], before the next watch of the same kind begins: what is in use stays watched, and what is free does not.
+fn go_on_with_what_was_left() {
+    generations::watch_ends();
+    let State { watch, watched, .. } = own_state();
+    let Some(watch) = watch else { return };
+    ending::begin(watch, *watched);
+    let low = HEAP.space.base();
+    let mut free = low;
+    _ = for_each_watched(Kind::Uffd, low, low + *watched, |low, high| {
+        ending::end_part(free, low);
+        free = high;
+        Ok(())
+    });
+    ending::end_part(free, low + *watched);
+    ending::cancel();
+    *watched = 0;
 }
 
 /// Pages beside one that is being written which lie in free blocks: they will be written next (thesis 5.2.1). Called in a
@@ -74,7 +108,12 @@ pub(super) fn watch_all() -> Result<(), WatchError> {
         generations::watch_has_begun();
         return Ok(());
     }
-    end_watch();
+    let state = own_state();
+    if state.leaves && state.watched != 0 && state.way == wanted() {
+        go_on_with_what_was_left();
+    } else {
+        end_watch();
+    }
     let state = own_state();
     let (low, high) = (HEAP.space.base(), HEAP.space.base() + HEAP.space.settled_span());
     state.way = wanted();
