@@ -4,8 +4,8 @@
 //!
 //! | step | collector (holds the registry's lock) | thread |
 //! |---|---|---|
-//! | 1 | `number` becomes odd | |
-//! | 2 | heavy half of a fence; for each `Running` record: if it is still parked, claims it; else `signalled` := number, sends the signal | |
+//! | 1 | `number` becomes odd; where there are few threads, signals those that are surely running | |
+//! | 2 | heavy half of a fence; for each `Running` record that has no signal yet: if it is still parked, claims it; else `signalled` := number, sends the signal | |
 //! | 3 | | handler: in a slow path, leaves a note and returns; else publishes its stack pointer |
 //! | 4 | | `parked` and `answered` := number, adds 1 to `answers`; the last one wakes the collector |
 //! | 5 | waits until there are as many answers as signals, its own for threads that it finds blocked among them | sleeps while the number is odd |
@@ -29,6 +29,7 @@ use core::sync::atomic::AtomicI32;
 
 use larder_sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 use larder_sync::parker::Event;
+use larder_sync::spin::Patience;
 use larder_sync::{asymmetric, process_static, step};
 use larder_sys::clock;
 use larder_sys::memory::KeepErrno;
@@ -38,7 +39,7 @@ use crate::ground::signal::{self, Mask};
 use crate::ground::{tls, with_registers_spilled};
 use crate::place::Place;
 use crate::record::{Thread, ThreadState};
-use crate::registry::RegistryGuard;
+use crate::registry::{REGISTRY, RegistryGuard};
 use crate::{client, look, silent, suspend};
 
 /// The state of the world. The collector that writes holds the registry's lock.
@@ -53,6 +54,8 @@ struct World {
     expected: AtomicU32,
     /// Happens when the last answer is there: what the collector sleeps on. Sync: its own.
     complete: Event,
+    /// CPUs that the program has, once threads were resumed on several. Sync: a hint; collector writes.
+    cpus: AtomicU32,
     /// How many of the threads that leave next wake two others instead of one, until every CPU has a thread.
     ///
     /// Sync: a hint; collector writes, leaving threads count down.
@@ -66,6 +69,7 @@ process_static! {
         answers: AtomicU32::new(0),
         expected: AtomicU32::new(u32::MAX),
         complete: Event::new(),
+        cpus: AtomicU32::new(1),
         boost: AtomicU32::new(0),
     };
 }
@@ -75,6 +79,14 @@ pub(crate) const BY_REQUEST: u32 = 2;
 
 /// The signal that stops threads. Sync: set before the first stop.
 static SIGNAL: AtomicI32 = AtomicI32::new(libc::SIGPWR);
+
+/// Most threads of which those that run are signalled before the fence: the kernel interrupts their CPUs for both at once then. With many, most
+/// sleep, and to look at each twice takes longer than the fence.
+const FEW: u32 = 64;
+
+/// How long the collector looks for the last answer before it sleeps, where each thread that owes one may have a CPU: what an interruption of another
+/// CPU takes, and some more. A collector that slept would have to be woken across CPUs once more.
+const ANSWER_NS: u64 = 50_000;
 
 /// After this long without the last answer the collector looks whether somebody died.
 /// In a model nobody dies, and an answer that is not noticed must not be found by looking again.
@@ -343,31 +355,44 @@ impl RegistryGuard<'_> {
         WORLD.answers.store(0, Ordering::Relaxed);
         WORLD.expected.store(u32::MAX, Ordering::Relaxed);
         let number = WORLD.number.bump();
+        let mut stopped = Stopped::default();
+        let mut signal = |thread: &Thread| {
+            thread.signalled.store(number, Ordering::Relaxed);
+            if client::send(thread) {
+                stopped.signalled += 1;
+            } else {
+                thread.answered.store(number, Ordering::Relaxed);
+                thread.note_gone();
+            }
+        };
+        let is_own = |thread: &Thread| core::ptr::from_ref(thread).cast::<u8>() == own.cast_const();
+        if REGISTRY.count() <= FEW {
+            self.for_each(|thread| {
+                // One that is seen blocked or parked may not be: that takes the fence.
+                let runs = thread.state() == ThreadState::Running && thread.parked.load(Ordering::Relaxed) == 0;
+                if runs && !is_own(thread) {
+                    signal(thread);
+                }
+            });
+        }
         if step::kept("stop.blocked: the collector's fence") {
             // Between the bump and the loads of the states below: a thread that ends a blocking region stores its state
             // and then reads the number (see `obstacle_after_fence`).
             asymmetric::heavy();
         }
-        let mut stopped = Stopped::default();
+        let (mut parked, mut blocked) = (0, 0);
         self.for_each(|thread| {
-            if core::ptr::from_ref(thread).cast::<u8>() == own.cast_const() {
+            if is_own(thread) || thread.signalled.load(Ordering::Relaxed) == number {
                 return;
             }
             match thread.state() {
-                ThreadState::Running if claim(thread, number) => stopped.parked += 1,
-                ThreadState::Running => {
-                    thread.signalled.store(number, Ordering::Relaxed);
-                    if client::send(thread) {
-                        stopped.signalled += 1;
-                    } else {
-                        thread.answered.store(number, Ordering::Relaxed);
-                        thread.note_gone();
-                    }
-                }
-                ThreadState::Blocked => stopped.blocked += 1,
+                ThreadState::Running if claim(thread, number) => parked += 1,
+                ThreadState::Running => signal(thread),
+                ThreadState::Blocked => blocked += 1,
                 _ => {}
             }
         });
+        (stopped.parked, stopped.blocked) = (parked, blocked);
         // ORDER stop.last: Relaxed, with the load in `park`; the fences order it.
         WORLD.expected.store(stopped.signalled, Ordering::Relaxed);
         if step::kept("stop.last: the collector's fence") {
@@ -385,6 +410,11 @@ impl RegistryGuard<'_> {
         let begun = clock::now();
         let mut watch = silent::Watch::new();
         let mut patience = first_look_ns();
+        if expected < WORLD.cpus.load(Ordering::Relaxed) {
+            let mut look = Patience::for_nanos(ANSWER_NS);
+            // Relaxed: looked at again below.
+            while WORLD.answers.load(Ordering::Relaxed) < expected && look.spin() {}
+        }
         loop {
             let seen = WORLD.complete.current();
             // ORDER stop.ack: Acquire, with the additions in `park`.
@@ -456,6 +486,9 @@ impl RegistryGuard<'_> {
 /// marker has just left: more would push the collector off its own.
 pub fn wake_resumed(cpus: usize) {
     WORLD.boost.store(cpus as u32 - 1, Ordering::Relaxed);
+    if cpus > 1 {
+        WORLD.cpus.store(cpus as u32, Ordering::Relaxed);
+    }
     if step::kept("stop: wake the first") {
         WORLD.number.pass_on(1);
     }
