@@ -17,6 +17,7 @@ use larder_sync::parker::Event;
 use larder_sync::spin::Patience;
 use larder_sync::termination::Termination;
 use larder_sync::worklist::{Deque, Entry, Steal};
+use larder_sys::apart::Apart;
 use larder_sys::memory::{self, ReserveError};
 use larder_sys::signal::Mask;
 use larder_units::{Bytes, Nanos};
@@ -44,6 +45,8 @@ type Phase<'a> = &'a (dyn Fn(usize) + Sync);
 pub(crate) struct Gang {
     deques: [Deque; MOST],
     termination: Termination,
+    /// Helpers, by their numbers. Sync: its own.
+    aparts: [Apart; MOST],
     /// Rings for every phase; helpers sleep on it.
     bell: Event,
     /// A phase is about to begin, and helpers need not sleep. Sync: a hint; the collecting thread writes.
@@ -83,6 +86,7 @@ impl Gang {
             slots,
             deques: [const { Deque::new() }; MOST],
             termination: Termination::new(),
+            aparts: [const { Apart::new() }; MOST],
             bell: Event::new(),
             called: AtomicBool::new(false),
             gate: Gate::new_closed(),
@@ -133,6 +137,7 @@ impl Gang {
         self.lost.fetch_add(self.helpers.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe {
+            self.aparts.iter().for_each(Apart::forget);
             self.bell.reset_after_fork();
             self.called.store(false, Ordering::Relaxed);
             self.gate.reset_after_fork(true);
@@ -213,6 +218,7 @@ impl Gang {
     pub fn call(&self, collectors: usize) {
         if collectors.min(self.most()) > 1 {
             self.called.store(true, Ordering::Relaxed);
+            self.aparts[1..collectors.min(self.most())].iter().for_each(Apart::keep_off_this_cpu);
             self.bell.bump_and_wake(collectors as u32 - 1);
         }
     }
@@ -282,7 +288,11 @@ impl Gang {
                 if self.over.load(Ordering::Relaxed) {
                     return;
                 }
-                let me = *me.get_or_insert_with(|| self.number_of_this_thread());
+                let me = *me.get_or_insert_with(|| {
+                    let number = self.number_of_this_thread();
+                    self.aparts[number].begin();
+                    number
+                });
                 if me < self.collectors.load(Ordering::Relaxed) {
                     // SAFETY: inside the gate; written before it was opened.
                     if let Some(phase) = unsafe { *self.phase.get() } {

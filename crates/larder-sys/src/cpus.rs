@@ -39,13 +39,47 @@ pub fn allowed_to_process() -> usize {
 
 /// As [`allowed`], of a thread by its number; 0 is the calling thread.
 fn allowed_to(thread: libc::pid_t) -> usize {
-    let mut set = [0u64; 128];
-    // SAFETY: the buffer is valid for its length. The raw call returns how many bytes the kernel wrote.
-    let n = unsafe { libc::syscall(libc::SYS_sched_getaffinity, thread, size_of_val(&set), set.as_mut_ptr()) };
-    if n <= 0 {
-        return 1;
+    CpuSet::of(thread).map_or(1, |set| set.count().max(1))
+}
+
+/// CPUs on which a thread may run: as many as the kernel can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuSet([u64; 128]);
+
+impl CpuSet {
+    /// No CPU.
+    pub const NONE: Self = Self([0; 128]);
+
+    /// Those of a thread, by its number; 0 is the calling one. `None` where the kernel does not say.
+    pub fn of(thread: libc::pid_t) -> Option<Self> {
+        let mut set = Self::NONE;
+        // SAFETY: the buffer is valid for its length. The raw call returns how many bytes the kernel wrote.
+        let n = unsafe { libc::syscall(libc::SYS_sched_getaffinity, thread, size_of::<Self>(), set.0.as_mut_ptr()) };
+        (n > 0).then_some(set)
     }
-    set.iter().map(|w| w.count_ones() as usize).sum::<usize>().max(1)
+
+    /// Has a thread run on these only; false where the kernel refuses.
+    pub fn bind(&self, thread: libc::pid_t) -> bool {
+        // SAFETY: the buffer is valid for its length.
+        unsafe { libc::syscall(libc::SYS_sched_setaffinity, thread, size_of::<Self>(), self.0.as_ptr()) == 0 }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|w| w.count_ones() as usize).sum()
+    }
+
+    /// Whether a CPU is one of them.
+    pub fn has(&self, cpu: usize) -> bool {
+        self.0.get(cpu / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
+    }
+
+    /// Adds a CPU, or takes it out.
+    pub fn put(&mut self, cpu: usize, on: bool) {
+        if let Some(word) = self.0.get_mut(cpu / 64) {
+            *word = *word & !(1 << (cpu % 64)) | u64::from(on) << (cpu % 64);
+        }
+    }
 }
 
 /// Vector instructions that the processor has and the kernel keeps the registers of.

@@ -6,6 +6,7 @@
 
 #![cfg_attr(not(test), no_std)]
 
+pub mod apart;
 pub mod arena;
 pub mod cgroup;
 pub mod clock;

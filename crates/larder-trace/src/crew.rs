@@ -17,6 +17,7 @@ use larder_sync::gate::Gate;
 use larder_sync::parker::Event;
 use larder_sync::spin::Patience;
 use larder_sync::termination::MAX_MARKERS;
+use larder_sys::apart::Apart;
 use larder_sys::memory::{self, ReserveError};
 use larder_sys::signal::Mask;
 use larder_sys::vector::Vector;
@@ -49,6 +50,8 @@ pub struct Crew {
     ending: Ending,
     /// Helper threads that exist; they are markers 1..=helpers. Sync: one caller of `prepare` at a time.
     helpers: AtomicUsize,
+    /// Helpers, by their numbers. Sync: its own.
+    aparts: [Apart; MAX_MARKERS],
     /// Rings for every round; helpers sleep on it.
     bell: Event,
     /// 1 while a round is about to begin, and helpers need not sleep; also after a cycle that was given up, until the next one. Sync: a hint;
@@ -131,6 +134,7 @@ impl Crew {
             }; MAX_MARKERS],
             ending: Ending::new(),
             helpers: AtomicUsize::new(0),
+            aparts: [const { Apart::new() }; MAX_MARKERS],
             bell: Event::new(),
             called: AtomicU32::new(0),
             gate: Gate::new_closed(),
@@ -249,8 +253,14 @@ impl Crew {
     pub fn call(&self, markers: usize) {
         if markers > 1 {
             self.called.store(1, Ordering::Relaxed);
+            self.keep_apart(markers);
             self.bell.bump_and_wake(markers as u32 - 1);
         }
+    }
+
+    /// The helpers of the next round will run beside the calling thread.
+    fn keep_apart(&self, markers: usize) {
+        self.aparts[1..markers].iter().for_each(Apart::keep_off_this_cpu);
     }
 
     /// Marks to the end with `markers` markers, beginning with what `first` (marker 0) holds. Returns what the others
@@ -364,6 +374,9 @@ impl Crew {
         self.gate.open();
         // A round beside the program is long and has few markers: whoever is woken of many may not be one of them.
         let all = !round.balanced || round.beside;
+        if self.called.load(Ordering::Relaxed) == 0 && !round.beside {
+            self.keep_apart(markers);
+        }
         self.bell.bump_and_wake(if all { u32::MAX } else { markers as u32 - 1 });
         self.called.store(0, Ordering::Relaxed);
         first.set_public(round.balanced.then_some((&self.publics[round.place(0)], round.form)));
@@ -474,6 +487,7 @@ impl Crew {
         unsafe {
             self.publics.iter().for_each(|public| public.reset_after_fork());
             self.owns.iter().for_each(|own| (*own.get()).stack.clear());
+            self.aparts.iter().for_each(Apart::forget);
             self.bell.reset_after_fork();
             self.called.store(0, Ordering::Relaxed);
             self.gate.reset_after_fork(true);
@@ -485,6 +499,7 @@ extern "C" fn helper_main(me: *mut c_void) -> *mut c_void {
     Mask::all_but_faults().set();
     // SAFETY: the name is a C string of fewer than 16 bytes.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"larder-marker".as_ptr()) };
+    CREW.aparts[me.addr()].begin();
     loop {
         // A round that is rung in after this is not slept through.
         let seen = CREW.bell.current();
