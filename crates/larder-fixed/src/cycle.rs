@@ -443,7 +443,7 @@ fn collect_standing(stage: &mut Stage<'_>) {
             concurrent::has_marked(record.mark, Bytes(record.live.0 + record.roots.0), stage.found == Found::Claimed);
         }
         NUMBER.store(number, Ordering::Relaxed);
-        pacing::found_live(record.live);
+        pacing::found_live(record.live, matches!(stage.request.cause, Cause::Explicit | Cause::MaxHeap));
         HEAP.total.fetch_add(record.allocated.0 as u64, Ordering::Relaxed);
         HEAP.counts.since.fetch_sub(record.allocated.0, Ordering::Relaxed);
         HEAP.freed.store(0, Ordering::Relaxed);

@@ -71,7 +71,8 @@ pub fn is_short_in_one_stop(facts: WholeFacts) -> bool {
 
 /// What the next cycle may find alive: what this one has found, or what was expected before, of which a thirty-second is forgotten with each cycle.
 ///
-/// What a cycle finds alive contains what was made and died while it marked, which differs from cycle to cycle.
+/// What a cycle finds alive contains what was made and died while it marked, which differs from cycle to cycle. After a cycle that the program asked for, nothing
+/// was expected before.
 pub fn expected_live(before: Bytes, found: Bytes) -> Bytes {
     found.max(Bytes(before.0 - before.0 / 32))
 }

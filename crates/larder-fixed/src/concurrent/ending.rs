@@ -42,6 +42,7 @@ static BYTES: AtomicUsize = AtomicUsize::new(0);
 static SHIFT: AtomicU32 = AtomicU32::new(LEAST_SHIFT);
 /// Chunks that somebody has taken, a bit each. Sync: claims.
 static TAKEN: [AtomicU64; CHUNKS / 64] = [const { AtomicU64::new(0) }; CHUNKS / 64];
+
 fn range() -> Option<Range> {
     // SAFETY: the callers hold the lock.
     unsafe { *RANGE.0.get() }
