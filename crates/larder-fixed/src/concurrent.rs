@@ -589,8 +589,7 @@ pub(crate) fn finished(completed: bool, stop: Nanos, timeline: &mut Timeline) ->
         && !generations::is_on()
     {
         // Until the marker thread has a CPU, the program is faster than it.
-        ending::begin(watch, state.watched);
-        state.leaves = watch.ender().is_some()
+        state.leaves = ending::begin(watch, state.watched)
             && policy::leaves_watch(WriteFacts {
                 watched: state.watched / PAGE.0,
                 written: figures.pages.iter().sum(),

@@ -78,7 +78,7 @@ pub(crate) fn budget(live: Bytes) -> Bytes {
 
 /// A cycle found so much live. The collector says so, before anything asks for a budget.
 pub(crate) fn found_live(live: Bytes, on_request: bool) {
-    // Who asks for a cycle wants to know what is alive, and to have the rest back.
+    // Who asks for a cycle, or may not grow the heap, wants the rest back.
     let before = if on_request { Bytes(0) } else { Bytes(EXPECTED_LIVE.load(Ordering::Relaxed)) };
     let expected = larder_policy::concurrent::expected_live(before, live);
     EXPECTED_LIVE.store(expected.0, Ordering::Relaxed);

@@ -17,7 +17,7 @@ use larder_sync::parker::Event;
 use larder_sync::spin::Patience;
 use larder_sync::termination::Termination;
 use larder_sync::worklist::{Deque, Entry, Steal};
-use larder_sys::apart::Apart;
+use larder_sys::apart::{self, Apart};
 use larder_sys::memory::{self, ReserveError};
 use larder_sys::signal::Mask;
 use larder_units::{Bytes, Nanos};
@@ -216,9 +216,10 @@ impl Gang {
     /// Wakes the helpers for phases with so many collectors that begin within a fraction of a millisecond, until [`Gang::dismiss`]: to get them
     /// their CPUs takes as long as to find the roots. World stopped.
     pub fn call(&self, collectors: usize) {
-        if collectors.min(self.most()) > 1 {
+        let collectors = collectors.min(self.most());
+        if collectors > 1 {
             self.called.store(true, Ordering::Relaxed);
-            self.aparts[1..collectors.min(self.most())].iter().for_each(Apart::keep_off_this_cpu);
+            apart::keep_off_this_cpu(&self.aparts[1..collectors]);
             self.bell.bump_and_wake(collectors as u32 - 1);
         }
     }

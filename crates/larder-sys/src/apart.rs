@@ -9,7 +9,7 @@ use crate::cpus::{self, CpuSet};
 
 /// One such thread.
 ///
-/// All methods but [`Apart::begin`] are for the one who wakes it, one at a time.
+/// [`Apart::begin`] is for the thread itself; all else for the one who wakes it, one at a time.
 pub struct Apart {
     /// Its number; 0 before it has begun. Sync: the thread stores it; a hint.
     thread: AtomicI32,
@@ -35,10 +35,7 @@ impl Apart {
         self.thread.store(own, Ordering::Relaxed);
     }
 
-    /// From here on the thread does not run on the calling thread's CPU, if there is another one for it. Several system calls where the CPU is another
-    /// than the last time, else one.
-    pub fn keep_off_this_cpu(&self) {
-        let cpu = cpus::current();
+    fn keep_off(&self, cpu: usize) {
         let thread = self.thread.load(Ordering::Relaxed);
         let off = self.off.load(Ordering::Relaxed);
         if thread == 0 || off == cpu as i32 + 1 {
@@ -62,6 +59,13 @@ impl Apart {
         self.thread.store(0, Ordering::Relaxed);
         self.off.store(0, Ordering::Relaxed);
     }
+}
+
+/// From here on these threads do not run on the calling thread's CPU, if there is another one for them. Several system calls for each whose CPU was another the
+/// last time, and one for all.
+pub fn keep_off_this_cpu(threads: &[Apart]) {
+    let cpu = cpus::current();
+    threads.iter().for_each(|thread| thread.keep_off(cpu));
 }
 
 impl Default for Apart {
@@ -89,7 +93,7 @@ mod tests {
             return;
         }
         let apart = Arc::new(Apart::new());
-        apart.keep_off_this_cpu();
+        keep_off_this_cpu(core::slice::from_ref(&*apart));
         let (begun, begins) = channel();
         let (end, ends) = channel::<()>();
         let of_thread = apart.clone();
@@ -105,7 +109,7 @@ mod tests {
                 let mut here = CpuSet::NONE;
                 here.put(cpu, true);
                 assert!(here.bind(me));
-                apart.keep_off_this_cpu();
+                keep_off_this_cpu(core::slice::from_ref(&*apart));
                 let set = CpuSet::of(other).unwrap();
                 assert!(!set.has(cpu) && set.count() == program.count() - 1);
             }

@@ -8,6 +8,7 @@ use larder_fixed::concurrent::{self, Way};
 use larder_fixed::{cycle, generations, hooks};
 use larder_sys::watch::Kind;
 
+use crate::crowd;
 use crate::verifier::Rules;
 
 /// Environment variable that names the kind.
@@ -52,6 +53,14 @@ pub fn is_young_asked() -> bool {
 pub fn expect_cycles(least: u64) {
     let least = if is_asked() { least.min(1) } else { least };
     assert!(cycle::number() > least, "{} cycles", cycle::number());
+}
+
+/// Runs one cycle beside the program to its end; says whether it was a young one.
+pub fn one_cycle() -> bool {
+    let (young, done) = (generations::completed(), concurrent::completed()[0]);
+    concurrent::ask();
+    crowd::wait_until(|| !concurrent::finish_if_ready() && concurrent::completed()[0] > done);
+    generations::completed() > young
 }
 
 unsafe extern "C" fn ask() {

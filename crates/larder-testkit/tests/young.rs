@@ -4,7 +4,7 @@ use larder_fixed::concurrent::Way;
 use larder_fixed::options::Options;
 use larder_fixed::{concurrent, cycle, generations, init, object};
 use larder_sys::watch::Kind;
-use larder_testkit::beside::offered;
+use larder_testkit::beside::{offered, one_cycle};
 use larder_testkit::fuzz::{Plan, run};
 use larder_testkit::mutator::{check, object_of};
 use larder_testkit::table::Words;
@@ -74,14 +74,6 @@ fn four_threads_mprotect() {
         collect_every: Some(15),
         ..Plan::new(4, seed, 3000)
     });
-}
-
-/// Runs one cycle beside the program to its end; says whether it was a young one.
-fn one_cycle() -> bool {
-    let (young, done) = (generations::completed(), concurrent::completed()[0]);
-    concurrent::ask();
-    crowd::wait_until(|| !concurrent::finish_if_ready() && concurrent::completed()[0] > done);
-    generations::completed() > young
 }
 
 fn prepare(kind: Kind, most: usize) {

@@ -4,7 +4,7 @@
 //!
 //! | step | collector (holds the registry's lock) | thread |
 //! |---|---|---|
-//! | 1 | `number` becomes odd; where there are few threads, signals those that are surely running | |
+//! | 1 | `number` becomes odd; where there are few threads, signals those that are seen running | |
 //! | 2 | heavy half of a fence; for each `Running` record that has no signal yet: if it is still parked, claims it; else `signalled` := number, sends the signal | |
 //! | 3 | | handler: in a slow path, leaves a note and returns; else publishes its stack pointer |
 //! | 4 | | `parked` and `answered` := number, adds 1 to `answers`; the last one wakes the collector |

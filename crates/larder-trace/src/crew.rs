@@ -17,7 +17,7 @@ use larder_sync::gate::Gate;
 use larder_sync::parker::Event;
 use larder_sync::spin::Patience;
 use larder_sync::termination::MAX_MARKERS;
-use larder_sys::apart::Apart;
+use larder_sys::apart::{self, Apart};
 use larder_sys::memory::{self, ReserveError};
 use larder_sys::signal::Mask;
 use larder_sys::vector::Vector;
@@ -253,14 +253,9 @@ impl Crew {
     pub fn call(&self, markers: usize) {
         if markers > 1 {
             self.called.store(1, Ordering::Relaxed);
-            self.keep_apart(markers);
+            apart::keep_off_this_cpu(&self.aparts[1..markers]);
             self.bell.bump_and_wake(markers as u32 - 1);
         }
-    }
-
-    /// The helpers of the next round will run beside the calling thread.
-    fn keep_apart(&self, markers: usize) {
-        self.aparts[1..markers].iter().for_each(Apart::keep_off_this_cpu);
     }
 
     /// Marks to the end with `markers` markers, beginning with what `first` (marker 0) holds. Returns what the others
@@ -374,9 +369,6 @@ impl Crew {
         self.gate.open();
         // A round beside the program is long and has few markers: whoever is woken of many may not be one of them.
         let all = !round.balanced || round.beside;
-        if self.called.load(Ordering::Relaxed) == 0 && !round.beside {
-            self.keep_apart(markers);
-        }
         self.bell.bump_and_wake(if all { u32::MAX } else { markers as u32 - 1 });
         self.called.store(0, Ordering::Relaxed);
         first.set_public(round.balanced.then_some((&self.publics[round.place(0)], round.form)));

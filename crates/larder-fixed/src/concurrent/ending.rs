@@ -6,7 +6,7 @@
 //! older, that is all: the rest stays watched until the next cycle (`larder_policy::concurrent::leaves_watch`).
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use larder_sync::lock::Lock;
 use larder_sys::watch::{Ender, Watch};
@@ -26,7 +26,6 @@ struct Range {
     ender: Ender,
     /// Bytes from the heap's beginning.
     bytes: usize,
-    shift: u32,
 }
 
 struct Guarded(UnsafeCell<Option<Range>>);
@@ -37,9 +36,8 @@ static RANGE: Guarded = Guarded(UnsafeCell::new(None));
 /// Guards `RANGE`; who has it keeps the watch from being given up. Waited for by the marker thread, and by the collector in a stopped world: who
 /// has it is not stopped.
 static LOCK: Lock = Lock::new();
-/// Bytes and shift of `RANGE`; no bytes where there is none. Sync: hints, written with the lock held.
+/// Bytes of `RANGE`; none where there is none. Sync: a hint, written with the lock held.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
-static SHIFT: AtomicU32 = AtomicU32::new(LEAST_SHIFT);
 /// Chunks that somebody has taken, a bit each. Sync: claims.
 static TAKEN: [AtomicU64; CHUNKS / 64] = [const { AtomicU64::new(0) }; CHUNKS / 64];
 
@@ -51,26 +49,19 @@ fn range() -> Option<Range> {
 fn set(range: Option<Range>) {
     // SAFETY: the callers hold the lock.
     unsafe { *RANGE.0.get() = range };
-    if let Some(range) = range {
-        SHIFT.store(range.shift, Ordering::Relaxed);
-    }
     BYTES.store(range.map_or(0, |range| range.bytes), Ordering::Relaxed);
 }
 
-/// From here on the watch of so many bytes from the heap's beginning is no longer wanted. Does nothing if it is ending already, or is of a kind that ends
-/// in one step.
-pub(super) fn begin(watch: &Watch, bytes: usize) {
+/// From here on the watch of so many bytes from the heap's beginning is no longer wanted, if that is not so already. False, and nothing done, for a watch of
+/// a kind that ends in one step.
+pub(super) fn begin(watch: &Watch, bytes: usize) -> bool {
+    let Some(ender) = watch.ender() else { return false };
     let _guard = LOCK.lock();
-    if range().is_some() {
-        return;
+    if range().is_none() {
+        TAKEN.iter().for_each(|chunks| chunks.store(0, Ordering::Relaxed));
+        set(Some(Range { ender, bytes }));
     }
-    let Some(ender) = watch.ender() else { return };
-    let mut shift = LEAST_SHIFT;
-    while bytes > CHUNKS << shift {
-        shift += 1;
-    }
-    TAKEN.iter().for_each(|chunks| chunks.store(0, Ordering::Relaxed));
-    set(Some(Range { ender, bytes, shift }));
+    true
 }
 
 /// The watch is wanted after all. What has been ended of it counts as written.
@@ -79,15 +70,15 @@ pub(super) fn cancel() {
     set(None);
 }
 
-/// Ends what is left; false if there is nothing to end in chunks. The caller is the marker thread; afterwards nobody else uses the watch.
-pub(super) fn complete() -> bool {
+/// Ends what is left. The caller is the marker thread; afterwards nobody else uses the watch.
+pub(super) fn complete() {
     let Some(range) = ({
         let _guard = LOCK.lock();
         range()
     }) else {
-        return false;
+        return;
     };
-    let chunks = range.bytes.div_ceil(1 << range.shift);
+    let chunks = range.bytes.div_ceil(1 << shift(range.bytes));
     let mut chunk = 0;
     while chunk < chunks {
         let mut until = chunk;
@@ -99,7 +90,16 @@ pub(super) fn complete() -> bool {
         chunk = until.max(chunk + 1);
     }
     cancel();
-    true
+}
+
+/// The size of a chunk of so many bytes, as a shift.
+fn shift(bytes: usize) -> u32 {
+    bytes.div_ceil(CHUNKS).next_power_of_two().trailing_zeros().max(LEAST_SHIFT)
+}
+
+/// The chunks in which `[low, high)` lies, offsets below `bytes`.
+fn chunks(low: usize, high: usize, bytes: usize) -> core::ops::RangeInclusive<usize> {
+    low >> shift(bytes)..=(high - 1) >> shift(bytes)
 }
 
 /// Whether a chunk is the caller's to end.
@@ -111,49 +111,34 @@ fn take(chunk: usize) -> bool {
 impl Range {
     fn end(&self, from: usize, to: usize) {
         if from < to {
-            let base = HEAP.space.base();
-            self.ender.end(base + (from << self.shift), base + (to << self.shift).min(self.bytes));
+            let (base, shift) = (HEAP.space.base(), shift(self.bytes));
+            self.ender.end(base + (from << shift), base + (to << shift).min(self.bytes));
         }
-    }
-}
-
-/// Ends the watch of `[low, high)`, which is all in one system call, whoever has ended it there before. The caller is the marker thread.
-pub(super) fn end_part(low: usize, high: usize) {
-    let range = {
-        let _guard = LOCK.lock();
-        range()
-    };
-    if let Some(range) = range
-        && low < high
-    {
-        range.ender.end(low, high);
     }
 }
 
 /// The caller, who defers stops or is not stopped at all, is about to write to a part of the heap for which no cycle needs to know.
 #[inline(always)]
 pub(crate) fn about_to_write(low: usize, high: usize) {
-    if low.wrapping_sub(HEAP.space.base()) < BYTES.load(Ordering::Relaxed) {
-        end_around(low, high);
+    let base = HEAP.space.base();
+    let (low, bytes) = (low.wrapping_sub(base), BYTES.load(Ordering::Relaxed));
+    if low < bytes {
+        end_around(low, high - base, bytes);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn end_around(low: usize, high: usize) {
-    let base = HEAP.space.base();
-    let chunks = |high: usize, shift: u32| (low - base) >> shift..=(high - 1 - base) >> shift;
+fn end_around(low: usize, high: usize, bytes: usize) {
     let is_taken = |chunk: usize| TAKEN[chunk / 64].load(Ordering::Relaxed) & 1 << (chunk % 64) != 0;
-    let hinted = chunks(high, SHIFT.load(Ordering::Relaxed));
-    if *hinted.end() < CHUNKS && hinted.into_iter().all(is_taken) {
+    if chunks(low, high.min(bytes), bytes).all(is_taken) {
         return;
     }
     // Where another thread does the same, this one's faults are not worth waiting for.
     let Some(_guard) = LOCK.try_lock() else { return };
     let Some(range) = range() else { return };
-    let last = high.min(base + range.bytes);
-    if low < last {
-        for chunk in chunks(last, range.shift) {
+    if low < range.bytes {
+        for chunk in chunks(low, high.min(range.bytes), range.bytes) {
             if take(chunk) {
                 range.end(chunk, chunk + 1);
             }

@@ -37,9 +37,10 @@ fn end_watch() {
     if let Some(watch) = watch
         && *watched != 0
     {
-        ending::begin(watch, *watched);
         // All of it, also what has become free since: that will be written first.
-        if !ending::complete() {
+        if ending::begin(watch, *watched) {
+            ending::complete();
+        } else {
             watch.end(HEAP.space.base(), HEAP.space.base() + *watched);
         }
         *watched = 0;
@@ -51,15 +52,14 @@ fn go_on_with_what_was_left() {
     generations::watch_ends();
     let State { watch, watched, .. } = own_state();
     let Some(watch) = watch else { return };
-    ending::begin(watch, *watched);
     let low = HEAP.space.base();
     let mut free = low;
     _ = for_each_watched(Kind::Uffd, low, low + *watched, |low, high| {
-        ending::end_part(free, low);
+        watch.end(free, low);
         free = high;
         Ok(())
     });
-    ending::end_part(free, low + *watched);
+    watch.end(free, low + *watched);
     ending::cancel();
     *watched = 0;
 }
