@@ -9,11 +9,12 @@ use std::mem::{MaybeUninit, size_of};
 use std::path::PathBuf;
 
 use larder_policy::crew::{CrewFacts, most_markers};
+use larder_sys::cgroup;
 use larder_sys::watch::{self, Kind};
 use larder_units::Bytes;
 use serde_json::{Value, json};
 
-use crate::{cgroup, library};
+use crate::library;
 
 /// One thing that was looked at.
 struct Finding {
@@ -382,25 +383,28 @@ fn address_space() -> Finding {
 
 fn control_group() -> Finding {
     let limits = cgroup::limits();
-    let memory = limits.memory_bytes.map_or("no limit".to_owned(), |bytes| Bytes(bytes as usize).to_string());
-    let cpus = limits.cpus.map_or("no quota".to_owned(), |cpus| format!("quota of {cpus:.2} CPUs"));
+    let memory = limits.memory.map_or("no limit".to_owned(), |limit| limit.to_string());
+    let cpus = limits.quota.map_or("no quota".to_owned(), |quota| format!("quota of {:.2} CPUs", quota.cpus()));
     let found = match limits.version {
         None => "none with limits".to_owned(),
         Some(version) => format!("version {version}: memory {memory}, {cpus}"),
     };
-    let follows = match (limits.memory_bytes, limits.cpus) {
-        (None, None) => "the machine's memory and CPUs are the limits",
-        (Some(_), None) => "the heap does not look at the memory limit: set GC_MAXIMUM_HEAP_SIZE below it",
-        (None, Some(_)) => "no more markers than the quota pays for",
-        (Some(_), Some(_)) => {
-            "the heap does not look at the memory limit: set GC_MAXIMUM_HEAP_SIZE below it; no more markers than the quota pays for"
-        }
+    let heed_memory = "cycles begin earlier near the memory limit, and memory goes back first";
+    let follows = match (limits.memory, limits.quota) {
+        (None, None) => "the machine's memory and CPUs are the limits".to_owned(),
+        (Some(_), None) => heed_memory.to_owned(),
+        (None, Some(_)) => "no more markers than the quota pays for".to_owned(),
+        (Some(_), Some(_)) => format!("{heed_memory}; no more markers than the quota pays for"),
     };
     finding(
         "cgroup",
         found,
         follows,
-        json!({"version": limits.version, "memory_bytes": limits.memory_bytes, "cpus": limits.cpus}),
+        json!({
+            "version": limits.version,
+            "memory_bytes": limits.memory.map(|limit| limit.0),
+            "cpus": limits.quota.map(cgroup::Quota::cpus),
+        }),
     )
 }
 
@@ -414,7 +418,7 @@ fn cpus() -> Finding {
         if failed { None } else { Some(libc::CPU_COUNT(&set.assume_init()) as usize) }
     };
     let markers = allowed.map(|allowed| {
-        let quota = cgroup::limits().cpus.map_or(allowed, |cpus| cpus.ceil() as usize);
+        let quota = cgroup::quota().map_or(allowed, cgroup::Quota::whole_cpus);
         most_markers(CrewFacts { usable_cpus: quota.min(allowed), asked: None, traced: Bytes::ZERO })
     });
     let shown = |count: Option<usize>| count.map_or("?".to_owned(), |count| count.to_string());

@@ -4,7 +4,6 @@
 //! events file that each process writes ([`larder_events`]). Standard output belongs to the program that runs; everything that the
 //! tool says about it goes to standard error.
 
-mod cgroup;
 mod demo;
 mod doctor;
 mod exit;

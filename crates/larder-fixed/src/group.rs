@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use larder_policy::group::{GroupFacts, bounded, good_for};
-use larder_sys::{clock, group};
+use larder_sys::{cgroup, clock, memory};
 use larder_units::{Bytes, Nanos};
 
 use crate::heap::HEAP;
@@ -18,11 +18,21 @@ static FAR_UNTIL: AtomicU64 = AtomicU64::new(0);
 /// When the group was last looked at while the heap grew. Sync: a ticket; whoever changes it looks.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 
+/// What memory there is for the process: the machine's, or what its control groups leave of it. Where they leave all of it, the heap grows for
+/// a while before the group is looked at again: short programs end before that.
+pub(crate) fn look_at_start() -> Bytes {
+    let limit = cgroup::memory_limit();
+    if limit.is_none() {
+        LOOKED.store(clock::now().0, Ordering::Relaxed);
+    }
+    limit.into_iter().fold(memory::physical_memory(), Bytes::min)
+}
+
 /// What is known now; `taken` bytes of the heap hold something.
 pub(crate) fn facts(taken: Bytes) -> Option<GroupFacts> {
-    let memory = group::memory()?;
+    let group = cgroup::memory()?;
     let resident = HEAP.size();
-    Some(GroupFacts { limit: memory.limit, used: memory.used, unused: resident.saturating_sub(taken) })
+    Some(GroupFacts { limit: group.limit, used: group.used, unused: resident.saturating_sub(taken) })
 }
 
 /// What is known after a cycle that left `live` bytes, for a next budget of `planned`. `None` also where a reading shortly

@@ -9,7 +9,7 @@ use larder_lab::{Association, Labs};
 use larder_policy::pacing;
 use larder_sync::lock::{Lock, LockGuard};
 use larder_sync::spin::Patience;
-use larder_sys::{cgroup, cpus, memory, say, thread};
+use larder_sys::{cpus, memory, say, thread};
 use larder_threads::{REGISTRY, interposed, stop};
 use larder_trace::Entry;
 use larder_trace::crew::CREW;
@@ -153,7 +153,9 @@ pub fn init(options: &Options) {
     match HEAP.space.reserve(wanted, spread) {
         // What a mark stack drops is found by a walk.
         Ok(size) => {
-            let is_counted = HEAP.space.is_committed_in_steps() || memory::is_counted_untouched();
+            // Whoever reserves has asked already, unless the range is mapped as it is needed.
+            let is_counted = HEAP.space.is_committed_in_steps()
+                || (HEAP.space.is_mapped_as_needed() && memory::is_counted_untouched());
             let most = if is_counted { FEW_ENTRIES } else { usize::MAX };
             CREW.bound_stacks(most.min(size.0 / STACK_SHARE / size_of::<Entry>()));
             heed_limit();
@@ -169,7 +171,7 @@ pub fn init(options: &Options) {
     }
     if !ablation::get().leaves_out(Optimization::HugePages) {
         // A group that has hardly room would reclaim for each: half of what there is.
-        HEAP.space.ask_for_huge_pages(Bytes(cgroup::memory().0 / 2));
+        HEAP.space.ask_for_huge_pages(Bytes(crate::group::look_at_start().0 / 2));
     }
     HEAP.round.store(15 + usize::from(options.all_interior_pointers), Ordering::Relaxed);
     settings::FREE_SPACE_DIVISOR.store(options.free_space_divisor.max(1), Ordering::Relaxed);

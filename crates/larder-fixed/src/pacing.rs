@@ -1,7 +1,7 @@
 //! When the next cycle is due, how many markers it has, and how much free memory the heap keeps: what is asked of `larder-policy`, and
 //! what is made of its answers.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use larder_policy::crew::{self, CrewFacts};
 use larder_policy::group::{GroupFacts, bounded};
@@ -159,17 +159,19 @@ pub(crate) fn markers_now() -> usize {
     if adaptive { crew::markers(crew_facts()) } else { markers() }
 }
 
-/// CPUs, looked up now and then: a quota may change while the program runs.
+/// CPUs, looked up every 64 cycles: a quota may change while the program runs.
 pub(crate) fn usable_cpus() -> usize {
-    static KNOWN: AtomicUsize = AtomicUsize::new(0);
+    /// Sync: a hint.
+    static KNOWN: AtomicUsize = AtomicUsize::new(1);
+    /// The first cycle that looks again. Sync: a hint.
+    static UNTIL: AtomicU64 = AtomicU64::new(0);
     const EVERY: u64 = 64;
-    let known = KNOWN.load(Ordering::Relaxed);
-    if known > 0 && !cycle::number().is_multiple_of(EVERY) {
-        return known;
+    let cycle = cycle::number();
+    if cycle >= UNTIL.load(Ordering::Relaxed) {
+        KNOWN.store(cpus::usable(), Ordering::Relaxed);
+        UNTIL.store(cycle + EVERY, Ordering::Relaxed);
     }
-    let now = cpus::usable();
-    KNOWN.store(now, Ordering::Relaxed);
-    now
+    KNOWN.load(Ordering::Relaxed)
 }
 
 /// Lets the heap grow by so much before the next cycle. False when it may not become so large.

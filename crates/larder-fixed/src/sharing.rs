@@ -126,7 +126,7 @@ pub(crate) fn set_up(setting: Setting) {
         }
     }
     let all_shared = setting.sharing == Sharing::AllShared;
-    let mapped = if all_shared { refill::map_parts(cpus::usable()) } else { refill::map_owners_lists() };
+    let mapped = if all_shared { refill::map_parts(cpus::allowed_to_process()) } else { refill::map_owners_lists() };
     if let Err(e) = mapped {
         larder_sys::die!("cannot map {} for lists of blocks (errno {})", e.wanted, e.errno);
     }
@@ -255,7 +255,7 @@ pub(crate) fn after_cycle() {
 /// least. The group's limit may change while the program runs; reading it costs as much as the census of a few hundred blocks.
 fn limit() -> Bytes {
     let max = Some(settings::max_heap()).filter(|max| max.0 > 0);
-    let least = max.into_iter().fold(cgroup::memory(), Bytes::min);
+    let least = max.into_iter().fold(cgroup::most_memory(), Bytes::min);
     Bytes(least.0 / 4 * 3)
 }
 

@@ -170,7 +170,7 @@ impl<H: Host> Heap<H> {
             return Err(CreateError::Setting("the forwarding word must be one of an object's first two: at 0 or 8"));
         }
         let collectors = match config.collectors {
-            0 => cpus::allowed().min(cpus::quota().unwrap_or(usize::MAX)).clamp(1, MOST),
+            0 => cpus::usable().clamp(1, MOST),
             n => n,
         };
         let most_young = config.young.0.max(config.most_young.0).next_multiple_of(2 * BLOCK);

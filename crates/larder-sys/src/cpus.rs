@@ -1,8 +1,8 @@
 //! How many CPUs there are: possible, allowed, and paid for are three different numbers.
 
-use core::ffi::CStr;
 use core::mem::MaybeUninit;
 
+use crate::cgroup;
 use crate::env::read_file;
 
 /// CPUs that this machine could ever have: the bound of `cpu_id`, and so of `mm_cid`.
@@ -141,88 +141,10 @@ pub fn simd() -> Simd {
     }
 }
 
-/// CPUs that the cgroup quota pays for, rounded up; `None` where there is no quota. Reads cgroup v2 and v1.
-pub fn quota() -> Option<usize> {
-    let mut buffer = [0; 1024];
-    let groups = read_file(c"/proc/self/cgroup", &mut buffer)?;
-    let mut best: Option<usize> = None;
-    for line in groups.split(|&b| b == b'\n') {
-        let mut fields = line.splitn(3, |&b| b == b':');
-        let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
-            continue;
-        };
-        let found = if controllers.is_empty() {
-            quota_v2(path)
-        } else if controllers.split(|&b| b == b',').any(|c| c == b"cpu") {
-            quota_v1(path)
-        } else {
-            None
-        };
-        best = match (best, found) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-    }
-    best
-}
-
-pub(crate) fn number(text: &[u8]) -> Option<i64> {
-    core::str::from_utf8(text).ok()?.trim().parse().ok()
-}
-
-/// Reads the file `root` + `group` + `name`.
-pub(crate) fn file_in<'a>(root: &[u8], group: &[u8], name: &[u8], into: &'a mut [u8]) -> Option<&'a [u8]> {
-    let mut path = [0u8; 1024];
-    let mut used = 0;
-    for part in [root, group, name, b"\0"] {
-        path.get_mut(used..used + part.len())?.copy_from_slice(part);
-        used += part.len();
-    }
-    read_file(CStr::from_bytes_until_nul(&path).ok()?, into)
-}
-
-fn cpus_of(quota: i64, period: i64) -> Option<usize> {
-    (quota > 0 && period > 0).then(|| ((quota + period - 1) / period).max(1) as usize)
-}
-
-/// The tightest `cpu.max` from the group up to the root.
-fn quota_v2(group: &[u8]) -> Option<usize> {
-    let mut best: Option<usize> = None;
-    let mut group = group;
-    loop {
-        let mut buffer = [0; 64];
-        if let Some(text) = file_in(b"/sys/fs/cgroup", group, b"/cpu.max", &mut buffer) {
-            let mut fields = text.split(|b| b.is_ascii_whitespace());
-            if let (Some(q), Some(p)) = (fields.next().and_then(number), fields.next().and_then(number)) {
-                best = match (best, cpus_of(q, p)) {
-                    (Some(a), Some(b)) => Some(a.min(b)),
-                    (a, b) => a.or(b),
-                };
-            }
-        }
-        match group.iter().rposition(|&b| b == b'/') {
-            Some(cut) if group.len() > 1 => group = &group[..cut],
-            _ => return best,
-        }
-    }
-}
-
-fn quota_v1(group: &[u8]) -> Option<usize> {
-    let (mut a, mut b) = ([0; 64], [0; 64]);
-    for root in [&b"/sys/fs/cgroup/cpu"[..], b"/sys/fs/cgroup/cpu,cpuacct"] {
-        let q = file_in(root, group, b"/cpu.cfs_quota_us", &mut a).and_then(number);
-        let p = file_in(root, group, b"/cpu.cfs_period_us", &mut b).and_then(number);
-        if let (Some(q), Some(p)) = (q, p) {
-            return cpus_of(q, p);
-        }
-    }
-    None
-}
-
 /// CPUs that this process can really use at once: the affinity mask cut by the cgroup quota.
 pub fn usable() -> usize {
     let allowed = allowed();
-    quota().map_or(allowed, |q| q.min(allowed))
+    cgroup::quota().map_or(allowed, |quota| quota.whole_cpus().min(allowed))
 }
 
 /// The CPU that the calling thread runs on, as far as one can say.
@@ -266,11 +188,5 @@ mod tests {
             (allowed(), allowed_to_process())
         });
         assert_eq!(bound.join().expect("the thread does not panic"), (1, all));
-    }
-
-    #[test]
-    fn quotas_round_up() {
-        assert_eq!(cpus_of(150_000, 100_000), Some(2));
-        assert_eq!(cpus_of(-1, 100_000), None);
     }
 }

@@ -14,7 +14,6 @@ pub mod control_block;
 pub mod cpus;
 pub mod env;
 pub mod freestanding;
-pub mod group;
 pub mod hint;
 pub mod huge;
 pub mod list_lock;
