@@ -366,7 +366,10 @@ mod tests {
     use std::collections::{HashMap, HashSet, VecDeque};
 
     unsafe extern "C" fn finalizer(_: *mut c_void, _: *mut c_void) {}
-    unsafe extern "C" fn other_finalizer(_: *mut c_void, _: *mut c_void) {}
+    /// Does something, so that an optimizing compiler keeps it apart.
+    unsafe extern "C" fn other_finalizer(object: *mut c_void, _: *mut c_void) {
+        core::hint::black_box(object);
+    }
 
     const ORDERS: [Order; 4] = [Order::Normal, Order::IgnoreSelf, Order::NoOrder, Order::Unreachable];
 

@@ -8,11 +8,14 @@ use crate::stack::Cursor;
 use crate::volley::{LANES, Volley, Volleys};
 use crate::window::{self, Form, Look, Portable, Range};
 use crate::words::Words;
+use larder_sys::hint::prefetch;
 
 /// Places that are on their way from `find` to `mark`.
 pub const QUEUE: usize = 16;
 /// Longest piece, in bytes, that is scanned in one go; longer ones are halved and the upper half can be stolen (SLO).
 pub const PIECE: usize = 2048;
+/// Words in a cache line.
+const LINE_WORDS: usize = 8;
 /// Words that are looked up before any of the objects is scanned: what they wait for overlaps.
 pub const BATCH: usize = 8;
 /// Words that are looked at before a marker asks whether it is interrupted, or others have nothing.
@@ -394,30 +397,18 @@ impl<H: Objects> Hot<H> {
     }
 }
 
-/// [`Look::collect`] for any number of words: what is written to `out` is inside the range, whatever the memory holds by then.
+/// [`Look::collect_many`], with what is looked at later asked for before.
 ///
 /// # Safety
-/// As there; `out` has room for `left` words.
+/// As there.
 #[inline(always)]
-pub unsafe fn collect_wide<L: Look>(mut at: *const usize, mut left: usize, range: Range, out: *mut usize) -> usize {
-    let mut found = 0;
-    while left > 0 {
-        let n = left.min(window::WIDTH);
-        // SAFETY: the caller's promise.
-        unsafe {
-            let mut inside = L::look(at, n, range);
-            while inside != 0 {
-                let word = at.add(inside.trailing_zeros() as usize).read();
-                out.add(found).write(word);
-                inside &= inside - 1;
-                // The program may have changed it, in a cycle beside it.
-                found += usize::from(range.contains(word));
-            }
-            at = at.add(n);
-        }
-        left -= n;
+pub unsafe fn collect_wide<L: Look>(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
+    // What is looked at first is asked for by looking at it.
+    for line in (window::WIDTH..n).step_by(LINE_WORDS) {
+        prefetch(at.wrapping_add(line).addr());
     }
-    found
+    // SAFETY: the caller's promise.
+    unsafe { L::collect_many(at, n, range, out) }
 }
 
 /// [`collect_wide`] in the best form for the processor, for where the form is not known already.

@@ -40,6 +40,8 @@ const ROOM: usize = BATCH * PIECE / size_of::<usize>() + STEPS * window::NARROW;
 const _: () = assert!(ROOM <= 3 * WORDS / 4);
 /// As many addresses as are worth a look at what they refer to: the beginning of a long array.
 const MANY: usize = 32;
+/// Entries on its stack up to which a marker lets pieces of long objects pile up for others.
+const MOST_PILED: usize = 4096;
 /// Entries that client mark procedures can push in one call: 16 MiB of address space, touched as needed; less where stacks are bounded
 /// more tightly. A procedure for a weak table pushes an entry for each of its elements.
 pub const PROC_ROOM: usize = 1 << 20;
@@ -359,7 +361,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         // SAFETY: the marker's own memory for this; `prepare` uses it where there are no words only.
         let mut words = unsafe { Words::new(self.own.words) };
         let mut hot = self.lift();
-        // The entry that was scanned last was a piece of a long object, and others have nothing.
+        // The entry that was scanned last was a piece of a long object, and its other pieces are to wait.
         let mut wanting = false;
         let mut locality = Locality::default();
         let mut clusters = Clusters::new();
@@ -404,9 +406,10 @@ impl<'a, H: Objects> Marker<'a, H> {
                         // SAFETY: there is room for a piece.
                         unsafe { self.prepare::<QUEUED>(entry, words.top(), announce) };
                         hot = self.lift();
-                        // What this object's beginning refers to comes before its other pieces, which then pile up and can be
-                        // shared: a list of arrays would otherwise be marked by one.
-                        wanting = self.is_wanting();
+                        // Where there are others, what this object's beginning refers to comes before its other pieces, which pile up
+                        // then: others take many at once, far from where this one is. From a list of arrays they would take one
+                        // piece after the other, and each would wait for lines of marks that the other has just written.
+                        wanting = self.public.is_some() && !hot.stack.is_above(MOST_PILED);
                         continue;
                     }
                     let at = entry.start.cast::<usize>().cast_const();

@@ -58,6 +58,32 @@ pub trait Look {
         found
     }
 
+    /// As [`Look::collect`], of any number of words, the first one first.
+    ///
+    /// # Safety
+    /// As for `look`; `out` has room for `left` words.
+    #[inline(always)]
+    unsafe fn collect_many(mut at: *const usize, mut left: usize, range: Range, out: *mut usize) -> usize {
+        let mut found = 0;
+        while left > 0 {
+            let n = left.min(WIDTH);
+            // SAFETY: the caller's promise.
+            unsafe {
+                let mut inside = Self::look(at, n, range);
+                while inside != 0 {
+                    let word = at.add(inside.trailing_zeros() as usize).read();
+                    out.add(found).write(word);
+                    inside &= inside - 1;
+                    // The program may have changed it, in a cycle beside it.
+                    found += usize::from(range.contains(word));
+                }
+                at = at.add(n);
+            }
+            left -= n;
+        }
+        found
+    }
+
     /// [`Located::find`].
     ///
     /// # Safety
@@ -219,6 +245,36 @@ mod x86 {
                 let inside = _mm512_cmplt_epu64_mask(_mm512_sub_epi64(words, base), span);
                 _mm512_storeu_si512(out.cast(), _mm512_maskz_compress_epi64(inside, words));
                 inside.count_ones() as usize
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn collect_many(at: *const usize, left: usize, range: Range, out: *mut usize) -> usize {
+            const LANES: usize = 8;
+            // SAFETY: the caller has AVX-512; masked lanes are neither read nor written. As many words as are behind `found` in `out` are
+            // left to be looked at, so there is room for a whole register but at the end.
+            unsafe {
+                let base = _mm512_set1_epi64(range.base as i64);
+                let span = _mm512_set1_epi64(range.span as i64);
+                let inside = |words: __m512i| _mm512_cmplt_epu64_mask(_mm512_sub_epi64(words, base), span);
+                let (whole, rest) = (left & !(LANES - 1), left % LANES);
+                let mut found = 0;
+                for i in (0..whole).step_by(LANES) {
+                    let words = _mm512_loadu_epi64(at.add(i).cast());
+                    let inside = inside(words);
+                    _mm512_storeu_si512(out.add(found).cast(), _mm512_maskz_compress_epi64(inside, words));
+                    found += inside.count_ones() as usize;
+                }
+                if rest > 0 {
+                    let lanes = |n: u32| _bzhi_u32(0xFF, n) as u8;
+                    let words = _mm512_maskz_loadu_epi64(lanes(rest as u32), at.add(whole).cast());
+                    // A masked word reads as zero, which is no address.
+                    let inside = inside(words);
+                    let kept = lanes(inside.count_ones());
+                    _mm512_mask_storeu_epi64(out.add(found).cast(), kept, _mm512_maskz_compress_epi64(inside, words));
+                    found += inside.count_ones() as usize;
+                }
+                found
             }
         }
 
@@ -407,6 +463,11 @@ mod tests {
                     words.iter().enumerate().fold(0u64, |bits, (i, &w)| bits | u64::from(range.contains(w)) << i);
                 // SAFETY: the words are the vector's.
                 assert_eq!(unsafe { L::look(words.as_ptr(), n, range) }, expected, "{n} words {words:x?}");
+                let mut out = vec![0; n];
+                // SAFETY: likewise; there is room for as many.
+                let found = unsafe { L::collect_many(words.as_ptr(), n, range, out.as_mut_ptr()) };
+                let inside: Vec<usize> = words.iter().copied().filter(|&w| range.contains(w)).collect();
+                assert_eq!(out[..found], inside, "{words:x?}");
                 // At every place in a line.
                 for few in (0..n).map(|skip| &words[skip..n.min(skip + NARROW)]) {
                     let mut out = [0; NARROW];
