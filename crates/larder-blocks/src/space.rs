@@ -60,6 +60,8 @@ pub struct Space {
     ///
     /// Sync: a setting; `Relaxed`.
     huge_until: AtomicUsize,
+    /// Whether steps ask for none at the moment. Sync: a hint; `Relaxed`.
+    small_pages: AtomicBool,
     /// Whether huge pages were asked for behind the tables.
     ///
     /// Sync: who sets it asks; `Relaxed`.
@@ -94,6 +96,7 @@ impl Space {
             commits: AtomicUsize::new(0),
             in_steps: AtomicBool::new(false),
             huge_until: AtomicUsize::new(0),
+            small_pages: AtomicBool::new(false),
             huge_tables: AtomicBool::new(false),
             spread: AtomicBool::new(false),
             growth: Growth::new(),
@@ -104,6 +107,14 @@ impl Space {
     /// this was said.
     pub fn ask_for_huge_pages(&self, bytes: Bytes) {
         self.huge_until.store(bytes.0, Ordering::Relaxed);
+    }
+
+    /// Has steps ask for no huge pages until it is called with `false`.
+    pub fn prefer_small_pages(&self, small: bool) {
+        // Seldom changed, and others read the line.
+        if self.small_pages.load(Ordering::Relaxed) != small {
+            self.small_pages.store(small, Ordering::Relaxed);
+        }
     }
 
     /// Reserves up to `wanted` bytes for objects and what their tables need; halves its wish until the kernel agrees
@@ -368,7 +379,8 @@ impl Space {
                 }
             }
             let Some(goal) = granted else { return false };
-            if !as_needed && have >= HUGE_FROM.0 && goal <= self.huge_until.load(Ordering::Relaxed) && run < SPARSE {
+            let is_huge = goal <= self.huge_until.load(Ordering::Relaxed) && !self.small_pages.load(Ordering::Relaxed);
+            if !as_needed && have >= HUGE_FROM.0 && is_huge && run < SPARSE {
                 self.ask_for_huge_pages_behind(have, goal);
             }
             self.committed.fetch_max(goal, Ordering::Relaxed);

@@ -6,6 +6,7 @@ use larder_blocks::Space;
 use larder_blocks::owners::Owners;
 use larder_blocks::pool::{Pool, Run};
 use larder_lab::{Association, Labs};
+use larder_policy::backing::prefers_small_pages;
 use larder_policy::pacing;
 use larder_sync::lock::{Lock, LockGuard};
 use larder_sync::spin::Patience;
@@ -314,6 +315,8 @@ impl Heap {
     /// Takes `n` blocks that were never used, if the maximum allows.
     pub fn grow(&self, n: Blocks) -> Option<Run> {
         let growth = self.growth();
+        let threads = REGISTRY.count() as usize;
+        self.space.prefer_small_pages(prefers_small_pages(threads, crate::pacing::usable_cpus()));
         let run = self.grow_in_handler(n)?;
         drop(growth);
         let size = self.size().0;

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ablation;
+pub mod backing;
 pub mod concurrent;
 pub mod crew;
 pub mod generations;
