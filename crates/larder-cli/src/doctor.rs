@@ -417,10 +417,8 @@ fn cpus() -> Finding {
         let failed = libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), set.as_mut_ptr()) != 0;
         if failed { None } else { Some(libc::CPU_COUNT(&set.assume_init()) as usize) }
     };
-    let markers = allowed.map(|allowed| {
-        let quota = cgroup::quota().map_or(allowed, cgroup::Quota::whole_cpus);
-        most_markers(CrewFacts { usable_cpus: quota.min(allowed), asked: None, traced: Bytes::ZERO })
-    });
+    let markers = allowed
+        .map(|_| most_markers(CrewFacts { usable_cpus: larder_sys::cpus::usable(), asked: None, traced: Bytes::ZERO }));
     let shown = |count: Option<usize>| count.map_or("?".to_owned(), |count| count.to_string());
     finding(
         "cpus",

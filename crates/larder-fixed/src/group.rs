@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use larder_policy::group::{GroupFacts, bounded, good_for};
-use larder_sys::{cgroup, clock, memory};
+use larder_sys::{cgroup, clock};
 use larder_units::{Bytes, Nanos};
 
 use crate::heap::HEAP;
@@ -25,14 +25,14 @@ pub(crate) fn look_at_start() -> Bytes {
     if limit.is_none() {
         LOOKED.store(clock::now().0, Ordering::Relaxed);
     }
-    limit.into_iter().fold(memory::physical_memory(), Bytes::min)
+    cgroup::most_memory(limit)
 }
 
 /// What is known now; `taken` bytes of the heap hold something.
 pub(crate) fn facts(taken: Bytes) -> Option<GroupFacts> {
-    let group = cgroup::memory()?;
+    let memory = cgroup::memory()?;
     let resident = HEAP.size();
-    Some(GroupFacts { limit: group.limit, used: group.used, unused: resident.saturating_sub(taken) })
+    Some(GroupFacts { limit: memory.limit, used: memory.used, unused: resident.saturating_sub(taken) })
 }
 
 /// What is known after a cycle that left `live` bytes, for a next budget of `planned`. `None` also where a reading shortly

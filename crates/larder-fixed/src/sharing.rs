@@ -255,7 +255,7 @@ pub(crate) fn after_cycle() {
 /// least. The group's limit may change while the program runs; reading it costs as much as the census of a few hundred blocks.
 fn limit() -> Bytes {
     let max = Some(settings::max_heap()).filter(|max| max.0 > 0);
-    let least = max.into_iter().fold(cgroup::most_memory(), Bytes::min);
+    let least = max.into_iter().fold(cgroup::most_memory(cgroup::memory_limit()), Bytes::min);
     Bytes(least.0 / 4 * 3)
 }
 

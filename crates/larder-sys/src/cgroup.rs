@@ -73,9 +73,9 @@ pub fn memory_limit() -> Option<Bytes> {
     Groups::of_process(&mut buffer).memory_limit()
 }
 
-/// What memory there is for the process: the machine's, or what its control groups leave of it.
-pub fn most_memory() -> Bytes {
-    memory_limit().into_iter().fold(memory::physical_memory(), Bytes::min)
+/// What memory there is for a process with such a [`memory_limit`]: the machine's, or what its control groups leave of it.
+pub fn most_memory(limit: Option<Bytes>) -> Bytes {
+    limit.into_iter().fold(memory::physical_memory(), Bytes::min)
 }
 
 /// Limit and use of the group on the way to the root that has the least left; `None` where there is no limit, or no way to know.
@@ -314,6 +314,8 @@ mod tests {
     fn the_limits_of_this_process_are_what_could_be() {
         // Whatever this machine has: reading it neither fails nor invents a limit above all memory there could be.
         assert!(memory_limit().is_none_or(|bytes| bytes.0 > 0 && bytes.0 < NO_LIMIT_V1));
-        assert!(most_memory() <= memory::physical_memory());
+        assert!(most_memory(memory_limit()) <= memory::physical_memory());
+        assert_eq!(most_memory(None), memory::physical_memory());
+        assert_eq!(most_memory(Some(Bytes(4096))), Bytes(4096));
     }
 }

