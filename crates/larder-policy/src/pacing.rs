@@ -66,9 +66,9 @@ pub fn budget(facts: HeapFacts) -> Bytes {
     if facts.max.0 == 0 {
         return Bytes(wanted);
     }
-    // Blocks that hold few survivors take room as well: count on an eighth.
-    let room = facts.max.0.saturating_sub(facts.live.0 + facts.live.0 / 8);
-    Bytes(wanted.min((room / 2).max(LEAST_STEP.0)))
+    // Blocks that hold few survivors take room as well. Where they take more, the heap finds no block before the cycle is due, and has one then.
+    let room = facts.max.0.saturating_sub(facts.live.0);
+    Bytes(wanted.min((room / 4 * 3).max(LEAST_STEP.0)))
 }
 
 /// What a client wants of the budget besides.
@@ -210,7 +210,8 @@ mod tests {
             (300, 0, 1, 0, 0, mib(600)),
             (0, 0, 3, 384, 0, mib(384)),
             (100, 0, 3, 384, 0, mib(284)),
-            (0, 0, 3, 0, 8, mib(4)),
+            (0, 0, 3, 0, 4, mib(3)),
+            (60, 0, 3, 0, 64, mib(3)),
             (64, 0, 3, 0, 64, LEAST_STEP),
             (300, 0, 0, 0, 0, mib(600)),
         ];
