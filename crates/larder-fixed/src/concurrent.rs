@@ -376,7 +376,7 @@ pub(crate) fn attend(coming: usize) {
 #[cold]
 fn attend_slow(coming: usize) {
     match phase() {
-        IDLE if HEAP.counts.since.load(Ordering::Relaxed) + coming >= START_AFTER.load(Ordering::Relaxed) => ask(),
+        IDLE if HEAP.counts.since.load(Ordering::Relaxed) + coming >= START_AFTER.load(Ordering::Relaxed) => ask_for(coming),
         READY => _ = cycle::collect_due(),
         MARKING if HEAP.counts.since.load(Ordering::Relaxed) >= HELP_FROM.load(Ordering::Relaxed) => help(coming),
         _ => {}
@@ -385,6 +385,11 @@ fn attend_slow(coming: usize) {
 
 /// Begins a concurrent cycle, if one can begin here and now.
 pub fn ask() {
+    ask_for(0);
+}
+
+/// The same before `coming` bytes are allocated.
+fn ask_for(coming: usize) {
     if !is_on() || phase() != IDLE || !cycle::may_collect() || cycle::is_disabled() {
         return;
     }
@@ -400,10 +405,13 @@ pub fn ask() {
         }
     }
     if change(IDLE, ASKED) {
-        // From here on the budget is where the program overtakes the cycle, and what it was is where it begins to help.
+        // From here on the budget is where the program overtakes the cycle, and what it was is where it begins to help. One large object may
+        // be more than all of that: it overtakes no cycle that begins because of it.
         let budget = HEAP.budget.load(Ordering::Relaxed);
-        HELP_FROM.store(budget, Ordering::Relaxed);
-        HEAP.budget.store(policy::overtaken_at(Bytes(budget)).0, Ordering::Relaxed);
+        let beyond = (HEAP.counts.since.load(Ordering::Relaxed) + coming).saturating_sub(budget);
+        let live = HEAP.live.load(Ordering::Relaxed);
+        HELP_FROM.store(budget + beyond, Ordering::Relaxed);
+        HEAP.budget.store(policy::overtaken_at(Bytes(budget), Bytes(live)).0 + beyond, Ordering::Relaxed);
         BELL.bump_and_wake(1);
     }
 }

@@ -43,11 +43,16 @@ pub fn start_after(facts: StartFacts) -> Bytes {
 
 /// Bytes allocated since the last cycle at which a cycle under way is overtaken, and ends in a stopped world.
 ///
-/// A quarter beyond the budget: the heap is larger by that share in the worst case, and no maximum is passed, since memory
-/// that is refused ends the cycle as well.
-pub fn overtaken_at(budget: Bytes) -> Bytes {
-    Bytes(budget.0.saturating_add(budget.0 / 4))
+/// A quarter beyond the budget, or a sixteenth of what lives where that is more: the heap is larger by that share in the worst case, and no
+/// maximum is passed, since memory that is refused ends the cycle as well. Who asks for a budget that is small beside what lives wants little
+/// garbage, but not a pause: to mark everything while a quarter of such a budget is allocated, a thread would have to mark a hundred bytes for
+/// each of its own. And [`LEAST_ROOM`].
+pub fn overtaken_at(budget: Bytes, live: Bytes) -> Bytes {
+    Bytes(budget.0.saturating_add((budget.0 / 4).max(live.0 / 16).max(LEAST_ROOM.0)))
 }
+
+/// What two busy threads allocate in the milliseconds in which the marker thread waits for a CPU.
+const LEAST_ROOM: Bytes = Bytes::mib(4);
 
 /// What is known about a cycle that would stop the program.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +86,7 @@ pub fn expected_live(before: Bytes, found: Bytes) -> Bytes {
 /// until then. What goes back after a cycle that found little is wanted again by the next one, and to touch memory for the first time costs more than to
 /// allocate in it.
 pub fn wanted_memory(expected_live: Bytes, budget: Bytes) -> Bytes {
-    Bytes(expected_live.0.saturating_add(overtaken_at(budget).0))
+    Bytes(expected_live.0.saturating_add(overtaken_at(budget, expected_live).0))
 }
 
 /// What is known of the program's writes when a cycle has ended.
@@ -258,14 +263,17 @@ mod tests {
                 live: [Bytes(1); 2],
                 overtaken: false,
             };
-            assert!(start_after(facts).0 < budget && overtaken_at(Bytes(budget)).0 >= budget);
+            assert!(start_after(facts).0 < budget && overtaken_at(Bytes(budget), Bytes(1)).0 >= budget);
         }
-        assert_eq!(overtaken_at(Bytes(usize::MAX)).0, usize::MAX);
+        assert_eq!(overtaken_at(Bytes(usize::MAX), Bytes(1)).0, usize::MAX);
+        // A heap of a gigabyte with a budget of 32 MiB has twice as much again until it is overtaken.
+        assert_eq!(overtaken_at(Bytes::mib(32), Bytes::mib(1024)), Bytes::mib(96));
+        assert_eq!(overtaken_at(Bytes::mib(512), Bytes::mib(1024)), Bytes::mib(640));
     }
 
     #[test]
     fn memory_is_kept_for_what_the_next_cycle_will_find() {
-        for (live, budget, wanted) in [(40, 16, 60), (20, 16, 40), (0, 16, 20), (10, 0, 10)] {
+        for (live, budget, wanted) in [(40, 16, 60), (20, 16, 40), (0, 16, 20), (128, 0, 136)] {
             let mib = Bytes::mib;
             assert_eq!(wanted_memory(mib(live), mib(budget)), mib(wanted));
         }

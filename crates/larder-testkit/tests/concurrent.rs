@@ -362,6 +362,27 @@ fn a_cycle_rests_while_cycles_are_disabled() {
     });
 }
 
+/// An object that is larger than the budget begins a cycle, and neither waits for it nor ends it.
+#[test]
+fn a_large_object_overtakes_no_cycle() {
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("a_large_object_overtakes_no_cycle", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::WITH_FINALIZERS);
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+        let kept = object_of(1, 100);
+        let large = object_of(2, 64 << 20);
+        // What the object itself needs, and some small ones behind it.
+        (0..1000).for_each(|i| _ = core::hint::black_box(object_of(i, 400)));
+        crowd::wait_until(|| !concurrent::finish_if_ready() && concurrent::completed()[0] > 0);
+        assert_eq!((cycle::number(), concurrent::completed()), (1, [1, 0]));
+        check(kept, 100, 1);
+        check(large, 64 << 20, 2);
+    });
+}
+
 /// What dies while a cycle marks is found by the next one at the latest, and what is born in it is kept by it.
 #[test]
 fn floating_garbage_lives_for_one_cycle() {
