@@ -1,7 +1,7 @@
 //! `cargo xtask apps`: the thesis's programs of `apps/gc`, at their small sizes, on a staged Larder, with restartable
 //! sequences, without, in each setting of block sharing, and with optimizations left out, with the software barrier in its forms, and on the stock library, with several numbers of threads.
 //!
-//! Those of `apps/vm` follow: see [`vm`].
+//! Those that scripts measure run shortly, on both libraries. Those of `apps/vm` follow: see [`vm`].
 //!
 //! Each checks itself; what is checked here is that they print their line, and that its checksum is the same everywhere.
 
@@ -25,6 +25,19 @@ pub const PROGRAMS: &[&str] = &["matmul", "bh-st", "bh-pt", "cky", "cube", "unfa
 const SOFT: &[&str] = &["bh-pt", "cky", "cube"];
 /// What is compiled besides: a server, which `larder experiment` measures.
 const SERVERS: &[&str] = &["cache"];
+/// What `apps/gc/compare`, `pauses` and the documents measure, with arguments with which each is done in a moment.
+const MEASURED: &[(&str, &[&str])] = &[
+    ("churn", &["3", "20000"]),
+    ("trees", &["3", "20000", "8"]),
+    ("ring", &["5", "500", "1024"]),
+    ("nbody", &["3", "200", "2"]),
+    ("idle", &["8", "1024", "5"]),
+    ("come_and_go", &["100", "10"]),
+    ("marking", &["tree", "2", "2"]),
+    ("sets", &["1010", "250", "10000"]),
+    ("short", &["2", "4", "100"]),
+    ("cache", &["2", "4", "1", "100", "5"]),
+];
 /// One, and more than a small machine has.
 const THREADS: &[&str] = &["1", "2", "5"];
 
@@ -79,6 +92,7 @@ fn compile_one(workspace: &Workspace, compiler: &str, source: &str, binary: &Pat
 pub fn apps(workspace: &Workspace) -> Result<()> {
     let staged = stage::for_task(workspace, false)?;
     let mut tally = run_all(&staged)?;
+    tally += run_measured(workspace, &staged)?;
     tally += vm::run_all(workspace, &staged)?;
     tally.conclude()
 }
@@ -183,6 +197,52 @@ fn run_program(program: &str, binary: &Path, ways: &[Way], first: &mut Option<St
         }
     }
     println!("ok      {program}: {} runs", tally.passed);
+    Ok(tally)
+}
+
+/// Compiles the programs that are measured, and runs each on both libraries: a line with its name, and the same checksum where it has one.
+fn run_measured(workspace: &Workspace, staged: &Path) -> Result<Tally> {
+    let Some(compiler) = compiler() else {
+        println!("SKIPPED the programs that are measured: there is no C compiler (apt-get install gcc libc6-dev)");
+        return Ok(Tally::skipped(MEASURED.len()));
+    };
+    let lib = staged.join("lib");
+    let libgc = lib.join("libgc.so.1").display().to_string();
+    let mut libraries = vec![("Larder", lib)];
+    libraries.extend(stock().map(|folder| ("the stock library", folder)));
+    let mut tally = Tally::default();
+    for (program, arguments) in MEASURED {
+        let binary = staged.join("measured").join(program);
+        compile_one(workspace, &compiler, &format!("apps/gc/{program}.c"), &binary, &[&libgc, "-lm"])?;
+        let mut first = None;
+        for (name, folder) in &libraries {
+            let output = limited()
+                .arg(&binary)
+                .args(*arguments)
+                .env_remove("LD_PRELOAD")
+                .env("LD_LIBRARY_PATH", folder)
+                .stdin(Stdio::null())
+                .output()
+                .with_context(|| format!("cannot start {}", binary.display()))?;
+            let text = String::from_utf8_lossy(&output.stdout);
+            let line = text.strip_suffix('\n').filter(|line| !line.contains('\n')).unwrap_or_default();
+            let mut words = line.split(' ');
+            let named = words.next().is_some_and(|word| word == *program || word == format!("program={program}"));
+            let sum = words.find(|word| word.starts_with("sum=")).map(str::to_owned);
+            if !output.status.success() {
+                let said = String::from_utf8_lossy(&output.stderr);
+                tally.fail(format!("{program} on {name}: {}; {}", output.status, said.trim()));
+            } else if !named {
+                tally.fail(format!("{program} on {name}: it printed {text:?}"));
+            } else if first.as_ref().is_some_and(|first| *first != sum) {
+                tally.fail(format!("{program} on {name}: {sum:?}, and {first:?} before"));
+            } else {
+                tally.passed += 1;
+            }
+            first = first.or(Some(sum));
+        }
+    }
+    println!("ok      the programs that are measured: {} runs", tally.passed);
     Ok(tally)
 }
 

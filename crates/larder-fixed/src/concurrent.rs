@@ -376,7 +376,9 @@ pub(crate) fn attend(coming: usize) {
 #[cold]
 fn attend_slow(coming: usize) {
     match phase() {
-        IDLE if HEAP.counts.since.load(Ordering::Relaxed) + coming >= START_AFTER.load(Ordering::Relaxed) => ask_for(coming),
+        IDLE if HEAP.counts.since.load(Ordering::Relaxed) + coming >= START_AFTER.load(Ordering::Relaxed) => {
+            ask_for(coming)
+        }
         READY => _ = cycle::collect_due(),
         MARKING if HEAP.counts.since.load(Ordering::Relaxed) >= HELP_FROM.load(Ordering::Relaxed) => help(coming),
         _ => {}
