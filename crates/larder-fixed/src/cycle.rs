@@ -19,34 +19,37 @@ use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use larder_blocks::block::State;
 use larder_events::{Cause, CycleRecord, PhaseKind};
 use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
 use larder_sys::memory::KeepErrno;
-use larder_sys::{clock, specific, thread, tls};
+use larder_sys::{clock, thread, tls};
 use larder_threads::registry::RegistryGuard;
 use larder_threads::stop::Stopped;
 use larder_threads::{REGISTRY, Thread, ThreadState, blocking, defer, stop};
 use larder_trace::crew::CREW;
-use larder_trace::marker::Tally;
-use larder_trace::{Interior, Marker, Objects};
 use larder_units::{Blocks, Bytes, Nanos};
 
 use crate::ablation::Optimization;
-use crate::epochs::{Cycle, Epochs};
+use crate::epochs::Epochs;
 use crate::heap::{self, HEAP};
 use crate::hooks::{self, Event};
 use crate::inject::{Point, point};
 use crate::settings;
 use crate::timeline::Timeline;
-use crate::view::View;
 use crate::{
-    ablation, aftermath, concurrent, disclaim, events, finalization, gate, generations, kind, large, lock, own_threads,
-    pacing, refill, roots, sharing, untold,
+    ablation, aftermath, concurrent, events, finalization, gate, large, lock, own_threads, pacing, refill, roots,
+    sharing, untold,
 };
 use aftermath::Aftermath;
 use concurrent::Found;
+
+mod forks;
+mod marking;
+
+pub(crate) use forks::{after_fork_in_child, after_fork_in_parent, before_fork};
+use marking::mark;
+pub(crate) use marking::push_uncollectable;
 
 /// One cycle at a time. Rank: after the loader, before the allocation lock.
 static CYCLE: Lock = Lock::new();
@@ -517,137 +520,9 @@ pub(crate) fn stop_between_no_vectors(registry: &RegistryGuard<'_>) -> Stopped {
     stopped
 }
 
-/// Marks everything reachable. False when the cycle was given up; then everything that was allocated still is.
-///
-/// # Safety
-/// The world is stopped; the caller holds the locks of all classes and of the large objects.
-unsafe fn mark(markers: usize, stage: &Stage<'_>, record: &mut CycleRecord, timeline: &mut Timeline) -> bool {
-    let (request, finishes) = (stage.request, stage.found == Found::Claimed);
-    let begun = clock::now();
-    // SAFETY: the caller's promise.
-    record.buffer_waste = Bytes(unsafe { refill::retire_in_stopped_world() });
-    let mut now = timeline.add(PhaseKind::Retire, begun, record.buffer_waste.0);
-    if stage.found == Found::Abandoned {
-        give_up(Epochs::now());
-        generations::given_up();
-        concurrent::forgotten();
-    }
-    let mut tally = Tally::default();
-    if finishes {
-        tally = concurrent::found_live(record.buffer_waste);
-        record.young = u64::from(Epochs::now().cycle == Cycle::Young);
-        if request.cause == Cause::Budget && HEAP.cycle_due() {
-            concurrent::count_overtaken();
-        }
-    } else {
-        begin_epochs(Epochs::now().of_full_cycle());
-    }
-    let epochs = Epochs::now();
-    let new = epochs.new;
-    hooks::event(Event::MarkStart);
-    let view = View::new(epochs);
-    // SAFETY: the collection lock is held, and this is the only use.
-    let first = unsafe { CREW.first() };
-    let mut marker = Marker::new(view, first);
-    marker.leave_out(ablation::get());
-    if finishes {
-        let pages = concurrent::push_rest(&mut marker);
-        now = timeline.add(PhaseKind::Written, now, pages);
-    }
-    CREW.call(markers);
-    push_roots(&mut marker, finishes, record);
-    now = timeline.add(PhaseKind::Roots, now, record.roots.0);
-    let before = tally.objects;
-    if is_given_up(request) {
-        marker.abandon();
-        give_up(epochs);
-        generations::given_up();
-        if finishes {
-            concurrent::finished(false, record.start, timeline);
-        }
-        return false;
-    }
-    loop {
-        let (others, overflowed) = CREW.mark(markers, &mut marker);
-        tally += others;
-        if !(marker.take_overflow() | overflowed | PROC_OVERFLOW.swap(false, Ordering::Relaxed)) {
-            break;
-        }
-        rescan(&mut marker, new);
-    }
-    if disclaim::is_used() {
-        // SAFETY: the caller's promise.
-        unsafe { disclaim::mark_from_dead(&mut marker) };
-        rescan_overflow(&mut marker, new);
-    }
-    if is_given_up(request) {
-        marker.abandon();
-        give_up(epochs);
-        generations::given_up();
-        if finishes {
-            concurrent::finished(false, record.start, timeline);
-        }
-        return false;
-    }
-    now = timeline.add(PhaseKind::Mark, now, tally.objects - before + marker.tally.objects);
-    hooks::event(Event::MarkEnd);
-    let mut reach = finalization::Reach { marker: &mut marker };
-    let finalized = finalization::process(&mut reach);
-    rescan_overflow(&mut marker, new);
-    if disclaim::is_used() {
-        // SAFETY: the caller's promise.
-        unsafe { disclaim::keep_dead(view) };
-    }
-    hooks::call(&hooks::MARKED);
-    (record.links_cleared, record.finalizable) = (finalized.links as u64, finalized.queued as u64);
-    tally += marker.tally;
-    tally.bytes += PROC_BYTES.load(Ordering::Relaxed);
-    pacing::has_traced(tally.objects, Bytes(tally.long));
-    record.live = Bytes(tally.bytes);
-    record.marked_objects = tally.objects as u64;
-    record.mark = timeline.add(PhaseKind::Decide, now, finalized.queued).since(begun);
-    marker.finish();
-    let inspector = INSPECTOR.load(Ordering::Acquire);
-    if !inspector.is_null() {
-        // The marker thread is not stopped, and may be giving back what its census has found: not while somebody looks at the records.
-        HEAP.owners.lock_all();
-        HEAP.pool.lock().lock_raw();
-        // SAFETY: only `inspect_with` stores here; the locks were taken above.
-        unsafe {
-            core::mem::transmute::<*mut (), Inspector>(inspector)();
-            HEAP.pool.lock().unlock_raw();
-            HEAP.owners.unlock_all();
-        }
-    }
-    let after = epochs.after_cycle(generations::cycle_ended(epochs.cycle, record.live));
-    HEAP.epoch.store(after.young, Ordering::Relaxed);
-    after.begin();
-    if finishes {
-        let figures = concurrent::finished(true, record.start, timeline);
-        record.begun = figures.start;
-        record.bytes_helped = figures.bytes_helped as u64;
-        record.markers_beside = u64::from(figures.markers);
-        record.marked_beside = figures.beside;
-        record.start_pause = figures.start_pause;
-        record.cleaning_rounds = u64::from(figures.rounds);
-        [record.pages_cleaned, record.pages_left] = figures.pages.map(|pages| pages as u64);
-        record.hurried = u64::from(figures.hurried);
-        record.helps = u64::from(figures.helps);
-    }
-    true
-}
-
 /// Adds to the time that all pauses took.
 pub(crate) fn count_pause(pause: Nanos) {
     PAUSED_NS.fetch_add(pause.0, Ordering::Relaxed);
-}
-
-/// Whether the client wants the cycle to be given up: by the function of the call, or by the one for cycles that the heap
-/// begins by itself. Running out of memory is no time to ask.
-fn is_given_up(request: &Request) -> bool {
-    let by_itself = || hooks::STOP.get().filter(|_| request.cause == Cause::Budget);
-    // SAFETY: the client set it to be called so.
-    request.stop.or_else(by_itself).is_some_and(|stop| unsafe { stop() } != 0)
 }
 
 /// Tells the client of each thread that was stopped by a signal, or that was and is resumed. World stopped.
@@ -665,230 +540,4 @@ fn tell_of_threads(event: Event) {
         // SAFETY: the client set it to be called so.
         unsafe { tell(event as c_int, core::ptr::with_exposed_provenance_mut(t.pthread())) };
     });
-}
-
-/// Scans again while entries were dropped outside of a round.
-fn rescan_overflow(marker: &mut Marker<'_, View>, new: u8) {
-    while marker.take_overflow() | PROC_OVERFLOW.swap(false, Ordering::Relaxed) {
-        rescan(marker, new);
-    }
-}
-
-/// Pushes everything that is live by itself.
-fn push_roots(marker: &mut Marker<'_, View>, finishes: bool, record: &mut CycleRecord) {
-    let mut bytes = roots::push_all_static(marker);
-    // Before the stacks: it may say where those of fibers begin on which threads run.
-    if let Some(f) = hooks::PUSH_OTHER_ROOTS.get() {
-        PUSHING.store(core::ptr::from_mut(marker).cast(), Ordering::Relaxed);
-        // SAFETY: the client set it to be called so.
-        unsafe { f() };
-        PUSHING.store(core::ptr::null_mut(), Ordering::Relaxed);
-    }
-    if finishes {
-        let [all, unwritten] = concurrent::push_stacks(marker);
-        bytes += all.0;
-        record.unwritten_stacks = unwritten;
-    } else {
-        for_each_stack(|low, high| {
-            bytes += high - low;
-            marker.push_range(low, high, Interior::Always);
-        });
-    }
-    for_each_thread(|t| t.roots().into_iter().for_each(|word| marker.word(word, Interior::Always)));
-    // SAFETY: the world is stopped and the locks of the classes and of the large objects are held.
-    unsafe { push_uncollectable(marker) };
-    finalization::push_roots(|word| marker.word(word, Interior::Always));
-    pacing::has_scanned(Bytes(bytes));
-    record.roots = Bytes(bytes);
-}
-
-/// Calls `f(low, high)` for the live part of each thread's stacks, and its thread-specific values. During a stop, by the
-/// collector.
-pub(crate) fn for_each_stack(mut f: impl FnMut(usize, usize)) {
-    // SAFETY: during a stop.
-    for_each_thread(|t| unsafe { for_each_stack_of(t, &mut f) });
-}
-
-/// As [`for_each_stack`], of one thread.
-///
-/// # Safety
-/// The thread stands still, or is this one.
-pub(crate) unsafe fn for_each_stack_of(t: &'static Thread, mut f: impl FnMut(usize, usize)) {
-    if has_stack(t) {
-        live_stack(t).inspect(|&(low, high)| f(low, high));
-        t.alternate_stacks().into_iter().flatten().for_each(|(low, high)| f(low, high));
-    }
-    if !t.thread_pointer().is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { specific::for_each_block(t.thread_pointer(), &mut f) };
-    }
-}
-
-fn has_stack(t: &Thread) -> bool {
-    matches!(t.state(), ThreadState::Running | ThreadState::Blocked)
-}
-
-/// The live part of the ordinary stack of a thread that stands still.
-pub(crate) fn live_stack(t: &Thread) -> Option<(usize, usize)> {
-    let (base, sp) = (stack_base(t), t.stack_pointer());
-    (has_stack(t) && sp < base).then_some((sp, base))
-}
-
-/// Where a thread's stack begins. For the main thread the door's variable counts, which fibers move.
-pub(crate) fn stack_base(t: &Thread) -> usize {
-    let variable = settings::MAIN_STACK_BASE.load(Ordering::Relaxed);
-    // SAFETY: `set_main_stack_base_variable` stored a static.
-    match unsafe { variable.as_ref() } {
-        Some(v) if core::ptr::eq(t, settings::MAIN.load(Ordering::Relaxed)) => {
-            let base = v.load(Ordering::Relaxed).addr();
-            if base == 0 { t.stack_base() } else { base }
-        }
-        _ => t.stack_base(),
-    }
-}
-
-/// Objects of uncollectable kinds are roots while they are allocated.
-///
-/// # Safety
-/// The world is stopped; the locks of the classes and of the large objects are held.
-pub(crate) unsafe fn push_uncollectable(marker: &mut Marker<'_, View>) {
-    let view = marker.heap();
-    let mut every_cell = |b: &'static larder_blocks::Block| {
-        let start = HEAP.space.address_of(HEAP.space.index_of(b));
-        for cell in 0..b.cells.get() as usize {
-            if let Some(spot) = view.find(start + cell * b.cell.get() as usize, Interior::Always) {
-                marker.mark(spot);
-            }
-        }
-    };
-    for k in [kind::UNCOLLECTABLE, kind::POINTER_FREE_UNCOLLECTABLE] {
-        // SAFETY: the caller's promise.
-        unsafe { refill::for_each_block(k, &mut every_cell) };
-    }
-    // SAFETY: the caller's promise.
-    unsafe {
-        large::for_each(|b| {
-            if kind::uncollectable(b.kind.get() as usize) {
-                every_cell(b);
-            }
-        });
-    }
-}
-
-/// Scans every marked object once more, because entries were dropped.
-fn rescan(marker: &mut Marker<'_, View>, new: u8) {
-    for index in 0..HEAP.space.frontier().0 {
-        // SAFETY: below the frontier.
-        let b = unsafe { HEAP.space.block(index) };
-        if !matches!(b.state(), State::Small | State::Large) || b.descriptor.get() == 0 {
-            continue;
-        }
-        let start = HEAP.space.address_of(index);
-        for cell in 0..b.cells.get() as usize {
-            // SAFETY: a cell of the block.
-            if unsafe { b.mark(cell) }.load(Ordering::Relaxed) == new
-                && let Some(entry) = marker.heap().entry_of(start + cell * b.cell.get() as usize)
-            {
-                marker.push(entry);
-                // A block at a time, so that the stack that overflowed does not overflow again.
-                marker.drain(|_| {});
-            }
-        }
-    }
-}
-
-/// Takes every mark of a cycle that was given up back: what was allocated before still is, and no block is sweepable
-/// that was not before.
-fn give_up(epochs: Epochs) {
-    // What a young cycle has marked cannot be told from what survived, and need not be: the next cycle is a full one.
-    let last = if epochs.cycle == Cycle::Full { HEAP.space.frontier().0 } else { 0 };
-    for index in 0..last {
-        // SAFETY: below the frontier.
-        let b = unsafe { HEAP.space.block(index) };
-        if matches!(b.state(), State::Small | State::Large) {
-            // SAFETY: the record is in one of the two states.
-            for m in unsafe { b.all_marks() } {
-                if m.load(Ordering::Relaxed) == epochs.new {
-                    m.store(epochs.young, Ordering::Relaxed);
-                }
-            }
-        }
-    }
-    epochs.given_up().begin();
-}
-
-/// Before fork: no cycle is under way, and this thread holds every lock of the heap.
-pub(crate) fn before_fork() {
-    let mask = gate::mask();
-    gate::keep_collectors_out();
-    PREPARE.lock_raw();
-    CYCLE.lock_raw();
-    lock::acquire();
-    own_threads::before_fork(CREW.helpers() + concurrent::own_threads());
-    mask.set();
-    REGISTRY.before_fork();
-    refill::lock_all();
-    large::LOCK.lock_raw();
-    HEAP.owners.lock_all();
-    HEAP.pool.lock().lock_raw();
-    HEAP.space.before_fork();
-}
-
-/// After fork, in the parent.
-///
-/// # Safety
-/// The calling thread called `before_fork`.
-pub(crate) unsafe fn after_fork_in_parent() {
-    let mask = gate::mask();
-    // SAFETY: all were taken by `before_fork`.
-    unsafe {
-        HEAP.space.after_fork_in_parent();
-        HEAP.pool.lock().unlock_raw();
-        HEAP.owners.unlock_all();
-        large::LOCK.unlock_raw();
-        refill::unlock_all();
-        REGISTRY.after_fork_in_parent();
-        lock::release();
-        CYCLE.unlock_raw();
-        PREPARE.unlock_raw();
-    }
-    AGAIN.bump_and_wake_all();
-    gate::let_collectors_in();
-    mask.set();
-}
-
-/// After fork, in the child.
-///
-/// # Safety
-/// The calling thread called `before_fork` and is the only one of the child.
-pub(crate) unsafe fn after_fork_in_child() {
-    let mask = gate::mask();
-    // Its record is used again for another thread.
-    if REGISTRY.current().is_none_or(|own| !core::ptr::eq(own, settings::MAIN.load(Ordering::Relaxed))) {
-        settings::MAIN.store(core::ptr::null_mut(), Ordering::Relaxed);
-    }
-    // SAFETY: we are alone.
-    unsafe {
-        HEAP.space.reset_after_fork();
-        HEAP.pool.lock().reset_after_fork();
-        heap::reset_growth_after_fork();
-        HEAP.owners.reset_after_fork();
-        large::LOCK.reset_after_fork();
-        refill::reset_after_fork();
-        REGISTRY.after_fork_in_child();
-        lock::ALLOCATION.reset_after_fork();
-        // The stay that `lock::acquire` began in `before_fork`.
-        drop(defer::Deferral::resume());
-        CYCLE.reset_after_fork();
-        COMING.store(false, Ordering::Relaxed);
-        PREPARE.reset_after_fork();
-        gate::reset_after_fork();
-        AGAIN.reset_after_fork();
-        aftermath::reset_after_fork();
-        CREW.reset_after_fork();
-        concurrent::after_fork_in_child();
-    }
-    own_threads::after_fork_in_child();
-    mask.set();
-    events::after_fork_in_child();
 }

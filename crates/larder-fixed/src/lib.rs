@@ -39,6 +39,7 @@ pub mod roots;
 pub mod settings;
 pub mod sharing;
 mod shelf;
+mod stacks;
 pub mod stats;
 pub mod threads;
 mod timeline;

@@ -14,7 +14,7 @@ use larder_trace::descriptor::{BITMAP, LENGTH, PER_OBJECT, TAG, resolve};
 use larder_units::Bytes;
 
 use crate::heap::HEAP;
-use crate::{cycle, finalization, kind, object, roots, threads};
+use crate::{cycle, finalization, kind, object, roots, stacks, threads};
 
 /// What refers to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +98,8 @@ impl Search<'_> {
         cycle::for_each_thread(|t| {
             if matches!(t.state(), ThreadState::Running | ThreadState::Blocked) {
                 let sp = if core::ptr::eq(t, own) { own_sp } else { t.stack_pointer() };
-                if sp < cycle::stack_base(t) {
-                    self.range(sp, cycle::stack_base(t));
+                if sp < stacks::stack_base(t) {
+                    self.range(sp, stacks::stack_base(t));
                 }
                 t.alternate_stacks().into_iter().flatten().for_each(|(low, high)| self.range(low, high));
             }

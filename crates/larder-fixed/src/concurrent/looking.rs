@@ -13,7 +13,7 @@ use larder_units::{Bytes, Nanos};
 use super::marking::{with_marker, with_marker_of};
 use super::{BORN_UNMARKED, HURRY, State, Way, own_state, pause_goal};
 use crate::view::View;
-use crate::{cycle, hooks, lock, pacing, roots};
+use crate::{cycle, hooks, lock, pacing, roots, stacks};
 
 /// How long the marker thread waits for one thread to stand still for a look, and for all of them together.
 const PATIENCE: Nanos = Nanos(10_000_000);
@@ -30,7 +30,7 @@ pub(super) fn look_in_stop(marker: &mut Marker<'_, View>) {
     let watches = *way == Way::Watch(Kind::Uffd);
     let mut left = policy::stacks_at_once(pause_goal()).0;
     look_at_stopped(marker, *round, *looks_at_stacks, |t| {
-        let bytes = cycle::stack_base(t).saturating_sub(t.stack_pointer());
+        let bytes = stacks::stack_base(t).saturating_sub(t.stack_pointer());
         let waits = watches && policy::is_watched_although_it_runs(Bytes(bytes));
         let now = all || (t.state() != ThreadState::Blocked && bytes <= left && !waits);
         left = left.saturating_sub(if now { bytes } else { 0 });
@@ -74,7 +74,7 @@ fn look_at_stopped(
 unsafe fn look_at_stack(marker: &mut Marker<'_, View>, t: &'static Thread, stacks: bool) {
     if stacks {
         // SAFETY: the caller's promise; a stack that stands still.
-        unsafe { cycle::for_each_stack_of(t, |low, high| marker.scan_now(low, high, Interior::Always)) };
+        unsafe { stacks::for_each_stack_of(t, |low, high| marker.scan_now(low, high, Interior::Always)) };
     }
     t.roots().into_iter().for_each(|word| marker.word(word, Interior::Always));
 }
@@ -97,7 +97,7 @@ pub(super) fn look_at_stacks() -> usize {
             |t| unsafe {
                 if let Some(watch) = watch.as_deref_mut().filter(|_| stacks) {
                     // Before it is scanned: what is written later is told.
-                    cycle::live_stack(t).inspect(|&(low, high)| watched.watch(watch, low, high));
+                    stacks::live_stack(t).inspect(|&(low, high)| watched.watch(watch, low, high));
                 }
                 look_at_stack(marker, t, stacks);
                 // Once in a great many looks: the final stop finds what is there.

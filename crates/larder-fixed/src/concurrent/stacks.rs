@@ -26,7 +26,7 @@ use larder_trace::{Interior, Marker};
 use larder_units::{Bytes, PAGE};
 
 use super::{STATE, State, UNWRITTEN_STACKS};
-use crate::cycle;
+use crate::stacks;
 use crate::view::View;
 
 /// The watched pages of one stack.
@@ -146,7 +146,7 @@ pub(crate) fn push_stacks(marker: &mut Marker<'_, View>) -> [Bytes; 2] {
         pushed += high - low;
         marker.push_range(low, high, Interior::Always);
     };
-    cycle::for_each_stack(|low, high| {
+    stacks::for_each_stack(|low, high| {
         all += high - low;
         stacks.claim(low, high, &mut push);
     });
