@@ -38,8 +38,8 @@ use crate::inject::{Point, point};
 use crate::settings;
 use crate::timeline::Timeline;
 use crate::{
-    ablation, aftermath, concurrent, events, finalization, gate, large, lock, own_threads, pacing, refill, roots,
-    sharing, untold,
+    ablation, aftermath, concurrent, events, finalization, gate, group, large, lock, own_threads, pacing, refill,
+    roots, sharing, untold,
 };
 use aftermath::Aftermath;
 use concurrent::Found;
@@ -407,6 +407,7 @@ struct Stage<'a> {
 /// The cycle proper, with what is live of this thread's stacks published.
 fn collect_standing(stage: &mut Stage<'_>) {
     aftermath::settle_events();
+    let group = group::read_before_cycle();
     lock::acquire();
     hooks::event(Event::Start);
     hooks::call(&hooks::START);
@@ -476,7 +477,7 @@ fn collect_standing(stage: &mut Stage<'_>) {
     // SAFETY: taken above.
     unsafe { lock::release() };
     let resumed = timeline.add(PhaseKind::Stop, begun, stopped.signalled as usize);
-    let aftermath = completed.then(|| Aftermath::new(number, record.live, stage.request.unmap, next));
+    let aftermath = completed.then(|| Aftermath::new(number, record.live, stage.request.unmap, next, group));
     stage.wakes_last = aftermath.as_ref().is_none_or(|aftermath| aftermath.is_short);
     let tell = |event| {
         if !stage.wakes_last {

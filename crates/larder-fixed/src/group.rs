@@ -30,24 +30,32 @@ pub(crate) fn look_at_start() -> Bytes {
 
 /// What is known now; `taken` bytes of the heap hold something.
 pub(crate) fn facts(taken: Bytes) -> Option<GroupFacts> {
-    let memory = cgroup::memory()?;
-    let resident = HEAP.size();
-    Some(GroupFacts { limit: memory.limit, used: memory.used, unused: resident.saturating_sub(taken) })
+    cgroup::memory().map(|memory| facts_of(memory, taken))
 }
 
-/// What is known after a cycle that left `live` bytes, for a next budget of `planned`. `None` also where a reading shortly
-/// before had the limit so far away that it changes nothing: small heaps have a thousand cycles a second, and a reading takes
-/// longer than a small cycle.
-pub(crate) fn facts_after_cycle(live: Bytes, planned: Bytes) -> Option<GroupFacts> {
-    let now = clock::now().0;
-    if now < FAR_UNTIL.load(Ordering::Relaxed) {
-        return None;
+fn facts_of(memory: cgroup::Memory, taken: Bytes) -> GroupFacts {
+    GroupFacts { limit: memory.limit, used: memory.used, unused: HEAP.size().saturating_sub(taken) }
+}
+
+/// A reading before a cycle's stop, which it would make twice as long in a small heap. `None` where one shortly before had the limit so far away
+/// that it changes nothing: small heaps have a thousand cycles a second.
+pub(crate) struct Reading(Option<Option<cgroup::Memory>>);
+
+/// Reads the group's files, if it is time to. The world runs.
+pub(crate) fn read_before_cycle() -> Reading {
+    let is_far = clock::now().0 < FAR_UNTIL.load(Ordering::Relaxed);
+    Reading((!is_far).then(cgroup::memory))
+}
+
+impl Reading {
+    /// What is known after a cycle that left `live` bytes, for a next budget of `planned`.
+    pub(crate) fn facts_after_cycle(self, live: Bytes, planned: Bytes) -> Option<GroupFacts> {
+        let facts = self.0?.map(|memory| facts_of(memory, live));
+        if let Some(time) = good_for(facts, planned) {
+            FAR_UNTIL.store(clock::now().0 + time.0, Ordering::Relaxed);
+        }
+        facts
     }
-    let facts = facts(live);
-    if let Some(time) = good_for(facts, planned) {
-        FAR_UNTIL.store(now + time.0, Ordering::Relaxed);
-    }
-    facts
 }
 
 /// The heap grows: makes the next cycle due earlier, where the group has little left.
