@@ -26,6 +26,8 @@ const HUGE_FROM: Bytes = Bytes::mib(64);
 const HUGE_TABLES_FROM: Bytes = Bytes::mib(256);
 /// Who takes so much at once may write little of it: that step does not ask.
 const SPARSE: Bytes = huge::HUGE_PAGE;
+/// Where a huge page took long, steps ask once more when the heap is so many times as large: a heap of a gigabyte waits for four or five such pages then.
+const SLOW_TIMES: usize = 2;
 /// Bytes for a block, at most, in tables that are backed with huge pages: a heap of many sizes writes all of their pages anyway, and would not
 /// of larger ones.
 const DENSE: usize = 1 << 9;
@@ -62,6 +64,12 @@ pub struct Space {
     huge_until: AtomicUsize,
     /// Whether steps ask for none at the moment. Sync: a hint; `Relaxed`.
     small_pages: AtomicBool,
+    /// The part of the last step that asked, in bytes from `base`, behind which no huge page has come yet: who moves its beginning has one come.
+    ///
+    /// Sync: hints; `Relaxed`.
+    huge_ahead: [AtomicUsize; 2],
+    /// Bytes from `base` below which steps do not ask once more, since a huge page took long. Sync: a hint; `Relaxed`.
+    huge_again: AtomicUsize,
     /// Whether huge pages were asked for behind the tables.
     ///
     /// Sync: who sets it asks; `Relaxed`.
@@ -97,6 +105,8 @@ impl Space {
             in_steps: AtomicBool::new(false),
             huge_until: AtomicUsize::new(0),
             small_pages: AtomicBool::new(false),
+            huge_ahead: [const { AtomicUsize::new(0) }; 2],
+            huge_again: AtomicUsize::new(0),
             huge_tables: AtomicBool::new(false),
             spread: AtomicBool::new(false),
             growth: Growth::new(),
@@ -288,9 +298,42 @@ impl Space {
             // ORDER space.frontier: Release, with the Acquire in `frontier()`: whoever walks the table up to it sees
             // zeroed or published records.
             match self.frontier.compare_exchange_weak(first, end, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return Some(first),
+                Ok(_) => {
+                    if n.to_bytes() < SPARSE && self.huge_ahead[0].load(Ordering::Relaxed) < end << BLOCK_SHIFT {
+                        self.have_huge_pages_to(end << BLOCK_SHIFT, huge::comes_quickly);
+                    }
+                    return Some(first);
+                }
                 Err(now) => first = now,
             }
+        }
+    }
+
+    /// Has huge pages come up to `end` where they were asked for, until one takes long: then for no more. `comes_quickly` is
+    /// [`huge::comes_quickly`].
+    #[cold]
+    fn have_huge_pages_to(&self, end: usize, comes_quickly: unsafe fn(*mut u8) -> bool) {
+        let [ahead, last] = &self.huge_ahead;
+        loop {
+            let (at, until) = (ahead.load(Ordering::Relaxed), last.load(Ordering::Relaxed));
+            let next = at + huge::HUGE_PAGE.0;
+            if at >= end || next > until {
+                return;
+            }
+            if ahead.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            let page = |at: usize| core::ptr::with_exposed_provenance_mut(self.base() + at);
+            // SAFETY: the step that was asked for lies in our reservation, and is accessible.
+            unsafe {
+                if comes_quickly(page(at)) {
+                    continue;
+                }
+                huge::refuse(page(next), Bytes(until - next));
+            }
+            last.fetch_min(next, Ordering::Relaxed);
+            self.huge_again.store(SLOW_TIMES * at, Ordering::Relaxed);
+            return;
         }
     }
 
@@ -392,9 +435,17 @@ impl Space {
     /// Asks for huge pages behind a part of the range that was just made accessible, and behind the tables' parts that nobody has written yet.
     #[cold]
     fn ask_for_huge_pages_behind(&self, have: usize, goal: usize) {
+        if have < self.huge_again.load(Ordering::Relaxed) {
+            return;
+        }
         // SAFETY: the range lies in our reservation.
         let asked =
             unsafe { huge::ask(core::ptr::with_exposed_provenance_mut(self.base() + have), Bytes(goal - have)) };
+        if asked {
+            let first = (self.base() + have).next_multiple_of(huge::HUGE_PAGE.0) - self.base();
+            self.huge_ahead[0].store(first, Ordering::Relaxed);
+            self.huge_ahead[1].store(goal, Ordering::Relaxed);
+        }
         if !asked || have < HUGE_TABLES_FROM.0 || self.huge_tables.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -592,16 +643,51 @@ mod tests {
                 println!("SKIPPED: this machine has no huge pages to spare");
                 return;
             }
-            if asks_where_it_should() {
+            let space: &'static Space = Box::leak(Box::new(Space::new()));
+            if asks_where_it_should(space) {
+                return;
+            }
+            if space.huge_again.load(Ordering::Relaxed) > 0 {
+                println!("SKIPPED: huge pages take long on this machine");
                 return;
             }
         }
         panic!("huge pages were free, and not asked for");
     }
 
-    /// False where the first step that should have asked did not.
-    fn asks_where_it_should() -> bool {
+    /// Where a huge page takes long, the heap does without the others of the step, and without more until it is twice as large.
+    #[test]
+    fn a_heap_whose_huge_pages_are_slow_asks_for_no_more() {
         let space: &'static Space = Box::leak(Box::new(Space::new()));
+        space.reserve(Bytes::mib(256), false).unwrap();
+        let has = |at: Bytes, flag: &str| flags_at(space.base() + at.0).iter().any(|has| has == flag);
+        let take_up_to = |bytes: Bytes| {
+            while space.frontier().to_bytes() < bytes {
+                space.take_fresh(Blocks(16)).unwrap();
+            }
+        };
+        take_up_to(Bytes::mib(80));
+        space.ask_for_huge_pages(Bytes::mib(256));
+        // A step that asked, of which the first page was there already and the second is not.
+        let at = |mib: usize| core::ptr::with_exposed_provenance_mut::<u8>(space.base() + Bytes::mib(mib).0);
+        // SAFETY: accessible, and nobody else's.
+        if !unsafe { huge::prefer(at(64), Bytes::mib(16)) } {
+            println!("SKIPPED: this kernel has no huge pages");
+            return;
+        }
+        space.huge_ahead[0].store(Bytes::mib(66).0, Ordering::Relaxed);
+        space.huge_ahead[1].store(Bytes::mib(80).0, Ordering::Relaxed);
+        space.have_huge_pages_to(Bytes::mib(72).0, |_| false);
+        assert!(has(Bytes::mib(66), "hg") && !has(Bytes::mib(68), "hg") && has(Bytes(Bytes::mib(80).0 - 1), "nh"));
+        take_up_to(Bytes::mib(126));
+        for mib in (68..126).step_by(2) {
+            assert!(!has(Bytes::mib(mib), "hg"), "{mib}");
+        }
+        assert_eq!(space.huge_again.load(Ordering::Relaxed), Bytes::mib(132).0);
+    }
+
+    /// False where a step that should have asked did not.
+    fn asks_where_it_should(space: &'static Space) -> bool {
         space.reserve(Bytes::mib(512), false).unwrap();
         let asks = |at: usize| flags_at(at).iter().any(|flag| flag == "hg");
         let take_up_to = |bytes: Bytes| {
@@ -614,10 +700,10 @@ mod tests {
         space.ask_for_huge_pages(Bytes::mib(192));
         take_up_to(Bytes(HUGE_FROM.0 + 2 * STEP.0));
         let asked = space.base() + HUGE_FROM.0 + STEP.0;
-        if !asks(asked) {
+        if !asks(asked) || !asks(asked + STEP.0 - 1) {
             return false;
         }
-        assert!(asks(asked + STEP.0 - 1) && !asks(asked - 1));
+        assert!(!asks(asked - 1));
         let marks_behind = |index: usize| space.marks_of(index, 9) + huge::HUGE_PAGE.0;
         assert!(!asks(marks_behind(space.frontier().0)), "a huge page of marks is more than this heap has");
         space.take_fresh(Blocks((2 * STEP.0) >> BLOCK_SHIFT)).unwrap();
@@ -628,10 +714,10 @@ mod tests {
         take_up_to(HUGE_TABLES_FROM);
         let frontier = space.frontier().0;
         take_up_to(Bytes(HUGE_TABLES_FROM.0 + 4 * STEP.0));
-        if !asks(space.address_of(frontier) + 2 * STEP.0) {
+        let marks = marks_behind(frontier + ((4 * STEP.0) >> BLOCK_SHIFT));
+        if !asks(space.address_of(frontier) + 2 * STEP.0) || !asks(marks) {
             return false;
         }
-        assert!(asks(marks_behind(frontier + ((4 * STEP.0) >> BLOCK_SHIFT))), "a large heap's tables have them");
         assert!(!asks(space.marks_of(0, 9)), "but for what may have been written");
         true
     }

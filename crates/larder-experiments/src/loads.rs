@@ -9,6 +9,8 @@
 use std::hint::black_box;
 use std::sync::Barrier;
 
+use larder_sys::clock;
+
 /// Bytes in a cache line.
 const LINE: usize = 64;
 /// Words in one.
@@ -30,10 +32,7 @@ pub struct Rates {
 
 /// Seconds that this thread was on a CPU so far.
 fn cpu_s() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the structure is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+    clock::of_thread().0 as f64 * 1e-9
 }
 
 fn next(state: &mut u64) -> u64 {

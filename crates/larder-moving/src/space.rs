@@ -127,7 +127,7 @@ impl Space {
         for (at, bytes) in [(base, old), (young_at, young)] {
             if bytes >= HUGE_FROM.0 {
                 // SAFETY: inside the mapping just made.
-                unsafe { huge::ask(core::ptr::with_exposed_provenance_mut(at), Bytes(bytes)) };
+                unsafe { huge::ask_unless_slow(core::ptr::with_exposed_provenance_mut(at), Bytes(bytes)) };
             }
         }
         Ok(Self {

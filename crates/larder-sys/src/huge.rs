@@ -3,13 +3,17 @@
 //! A huge page needs one translation where 512 pages need one each, and one page fault. But where a range asks for huge pages and none is free,
 //! the kernel may move memory about in the page fault until one is (`/sys/kernel/mm/transparent_hugepage/defrag`): stalls of
 //! more than a second were seen. So they are asked for while many are free.
+//!
+//! A guest whose host takes back what it leaves free pays for a page once more when it takes it again: 5 ms for a huge one where 0.1 are usual, and
+//! the kernel gives back huge ones first. So pages are had when the memory before them is used up, and no more are asked for where one took long.
 
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use larder_units::Bytes;
+use larder_units::{Bytes, Nanos};
 
+use crate::clock;
 use crate::env::read_file;
 
 /// A huge page.
@@ -23,6 +27,9 @@ const COLUMN: usize = (HUGE_PAGE.0 / larder_units::PAGE.0).trailing_zeros() as u
 
 /// So many times as many as are asked for must be free: others take some meanwhile.
 const PLENTY: usize = 4;
+
+/// A huge page that takes longer is one that the host does not have yet. To clear one takes 0.1 ms, and 512 small pages 0.6.
+const QUICK: Nanos = Nanos(1_000_000);
 
 /// What is read of [`FREE_MEMORY`]: some 90 nodes. Not on the stack, which may be a handler's.
 struct Text {
@@ -44,6 +51,42 @@ static TEXT: Text = Text { bytes: UnsafeCell::new([0; 1 << 14]), taken: AtomicBo
 pub unsafe fn ask(at: *mut u8, size: Bytes) -> bool {
     // SAFETY: the caller's promise.
     are_free(size) && unsafe { prefer(at, size) }
+}
+
+/// Asks for huge pages behind a range that is going to be written as a whole, as [`ask`] does, unless the first takes long to come.
+///
+/// # Safety
+/// As for [`ask`].
+pub unsafe fn ask_unless_slow(at: *mut u8, size: Bytes) {
+    let first = at.addr().next_multiple_of(HUGE_PAGE.0);
+    let has_one = first + HUGE_PAGE.0 <= at.addr() + size.0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        if ask(at, size) && has_one && !comes_quickly(at.with_addr(first)) {
+            refuse(at, size);
+        }
+    }
+}
+
+/// Asks for none any more.
+///
+/// # Safety
+/// As for [`ask`].
+pub unsafe fn refuse(at: *mut u8, size: Bytes) {
+    // SAFETY: the caller owns the range, whose content does not change.
+    unsafe { libc::madvise(at.cast(), size.0, libc::MADV_NOHUGEPAGE) };
+}
+
+/// Has the page come that lies behind an aligned address in a range that asks for huge ones; whether that was quick. It is true where the kernel
+/// cannot do it (before Linux 5.14), and where the page was there.
+///
+/// # Safety
+/// As for [`ask`], for the page.
+pub unsafe fn comes_quickly(at: *mut u8) -> bool {
+    let begun = clock::of_thread();
+    // SAFETY: inside the caller's range, whose content does not change.
+    unsafe { libc::madvise(at.cast(), HUGE_PAGE.0, libc::MADV_POPULATE_WRITE) };
+    clock::of_thread().since(begun) <= QUICK
 }
 
 /// Asks for huge pages behind a range, however many are free; whether the kernel knows them. For a range that is touched by and by.
