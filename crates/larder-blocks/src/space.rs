@@ -26,7 +26,7 @@ const HUGE_FROM: Bytes = Bytes::mib(64);
 const HUGE_TABLES_FROM: Bytes = Bytes::mib(256);
 /// Who takes so much at once may write little of it: that step does not ask.
 const SPARSE: Bytes = huge::HUGE_PAGE;
-/// Where a huge page took long, steps ask once more when the heap is so many times as large: a heap of a gigabyte waits for four or five such pages then.
+/// Where a huge page took long, that is looked into again when the heap is so many times as large: four or five times until it has a gigabyte.
 const SLOW_TIMES: usize = 2;
 /// Bytes for a block, at most, in tables that are backed with huge pages: a heap of many sizes writes all of their pages anyway, and would not
 /// of larger ones.
@@ -68,8 +68,10 @@ pub struct Space {
     ///
     /// Sync: hints; `Relaxed`.
     huge_ahead: [AtomicUsize; 2],
-    /// Bytes from `base` below which steps do not ask once more, since a huge page took long. Sync: a hint; `Relaxed`.
+    /// Bytes from `base` below which steps do not ask once more, since a huge page took long and small ones did not. Sync: a hint; `Relaxed`.
     huge_again: AtomicUsize,
+    /// Bytes from `base` below which huge pages may take long, since small ones did as well. Sync: a hint; `Relaxed`.
+    huge_anyway: AtomicUsize,
     /// Whether huge pages were asked for behind the tables.
     ///
     /// Sync: who sets it asks; `Relaxed`.
@@ -107,6 +109,7 @@ impl Space {
             small_pages: AtomicBool::new(false),
             huge_ahead: [const { AtomicUsize::new(0) }; 2],
             huge_again: AtomicUsize::new(0),
+            huge_anyway: AtomicUsize::new(0),
             huge_tables: AtomicBool::new(false),
             spread: AtomicBool::new(false),
             growth: Growth::new(),
@@ -300,7 +303,7 @@ impl Space {
             match self.frontier.compare_exchange_weak(first, end, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => {
                     if n.to_bytes() < SPARSE && self.huge_ahead[0].load(Ordering::Relaxed) < end << BLOCK_SHIFT {
-                        self.have_huge_pages_to(end << BLOCK_SHIFT, huge::comes_quickly);
+                        self.have_huge_pages_to(end << BLOCK_SHIFT, huge::time_to_have);
                     }
                     return Some(first);
                 }
@@ -309,11 +312,12 @@ impl Space {
         }
     }
 
-    /// Has huge pages come up to `end` where they were asked for, until one takes long: then for no more. `comes_quickly` is
-    /// [`huge::comes_quickly`].
+    /// Has huge pages come up to `end` where they were asked for. Where one takes long, and as much in small pages does not, no more are asked for.
+    /// `time_to_have` is [`huge::time_to_have`].
     #[cold]
-    fn have_huge_pages_to(&self, end: usize, comes_quickly: unsafe fn(*mut u8) -> bool) {
+    fn have_huge_pages_to(&self, end: usize, time_to_have: unsafe fn(*mut u8) -> Nanos) {
         let [ahead, last] = &self.huge_ahead;
+        let page = |at: usize| core::ptr::with_exposed_provenance_mut(self.base() + at);
         loop {
             let (at, until) = (ahead.load(Ordering::Relaxed), last.load(Ordering::Relaxed));
             let next = at + huge::HUGE_PAGE.0;
@@ -323,15 +327,28 @@ impl Space {
             if ahead.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
                 continue;
             }
-            let page = |at: usize| core::ptr::with_exposed_provenance_mut(self.base() + at);
             // SAFETY: the step that was asked for lies in our reservation, and is accessible.
-            unsafe {
-                if comes_quickly(page(at)) {
-                    continue;
-                }
-                huge::refuse(page(next), Bytes(until - next));
+            let took = unsafe { time_to_have(page(at)) };
+            let behind = next + huge::HUGE_PAGE.0;
+            if took <= huge::QUICK
+                || behind > until
+                || at < self.huge_anyway.load(Ordering::Relaxed)
+                || ahead.compare_exchange(next, behind, Ordering::Relaxed, Ordering::Relaxed).is_err()
+            {
+                continue;
             }
-            last.fetch_min(next, Ordering::Relaxed);
+            // SAFETY: as above.
+            let took_small = unsafe {
+                huge::refuse(page(next), Bytes(until - next));
+                time_to_have(page(next))
+            };
+            if took_small.0 > took.0 / 2 {
+                self.huge_anyway.store(SLOW_TIMES * at, Ordering::Relaxed);
+                // SAFETY: as above.
+                unsafe { huge::prefer(page(behind), Bytes(until - behind)) };
+                continue;
+            }
+            last.fetch_min(behind, Ordering::Relaxed);
             self.huge_again.store(SLOW_TIMES * at, Ordering::Relaxed);
             return;
         }
@@ -655,35 +672,58 @@ mod tests {
         panic!("huge pages were free, and not asked for");
     }
 
-    /// Where a huge page takes long, the heap does without the others of the step, and without more until it is twice as large.
-    #[test]
-    fn a_heap_whose_huge_pages_are_slow_asks_for_no_more() {
+    /// A space of which 80 MiB are taken, and its step from 64 MiB on has asked for huge pages: the first is there, the others are not. `None` where
+    /// the kernel has none.
+    fn with_a_step_that_asked() -> Option<&'static Space> {
         let space: &'static Space = Box::leak(Box::new(Space::new()));
         space.reserve(Bytes::mib(256), false).unwrap();
-        let has = |at: Bytes, flag: &str| flags_at(space.base() + at.0).iter().any(|has| has == flag);
-        let take_up_to = |bytes: Bytes| {
-            while space.frontier().to_bytes() < bytes {
-                space.take_fresh(Blocks(16)).unwrap();
-            }
-        };
-        take_up_to(Bytes::mib(80));
+        take_up_to(space, Bytes::mib(80));
         space.ask_for_huge_pages(Bytes::mib(256));
-        // A step that asked, of which the first page was there already and the second is not.
-        let at = |mib: usize| core::ptr::with_exposed_provenance_mut::<u8>(space.base() + Bytes::mib(mib).0);
         // SAFETY: accessible, and nobody else's.
-        if !unsafe { huge::prefer(at(64), Bytes::mib(16)) } {
-            println!("SKIPPED: this kernel has no huge pages");
-            return;
-        }
+        let knows = unsafe {
+            huge::prefer(core::ptr::with_exposed_provenance_mut(space.base() + Bytes::mib(64).0), Bytes::mib(16))
+        };
         space.huge_ahead[0].store(Bytes::mib(66).0, Ordering::Relaxed);
         space.huge_ahead[1].store(Bytes::mib(80).0, Ordering::Relaxed);
-        space.have_huge_pages_to(Bytes::mib(72).0, |_| false);
-        assert!(has(Bytes::mib(66), "hg") && !has(Bytes::mib(68), "hg") && has(Bytes(Bytes::mib(80).0 - 1), "nh"));
-        take_up_to(Bytes::mib(126));
-        for mib in (68..126).step_by(2) {
-            assert!(!has(Bytes::mib(mib), "hg"), "{mib}");
+        if !knows {
+            println!("SKIPPED: this kernel has no huge pages");
         }
+        knows.then_some(space)
+    }
+
+    fn take_up_to(space: &Space, bytes: Bytes) {
+        while space.frontier().to_bytes() < bytes {
+            space.take_fresh(Blocks(16)).unwrap();
+        }
+    }
+
+    fn has(space: &Space, mib: usize, flag: &str) -> bool {
+        flags_at(space.base() + Bytes::mib(mib).0).iter().any(|has| has == flag)
+    }
+
+    /// Where a huge page takes long, and small ones do not, the heap does without the others until it is twice as large.
+    #[test]
+    fn a_heap_whose_huge_pages_are_slow_asks_for_no_more() {
+        let Some(space) = with_a_step_that_asked() else { return };
+        space.have_huge_pages_to(Bytes::mib(72).0, |at| {
+            let asks = flags_at(at.addr()).iter().any(|flag| flag == "hg");
+            Nanos(if asks { 5_000_000 } else { 700_000 })
+        });
+        assert!(has(space, 66, "hg") && has(space, 68, "nh") && has(space, 79, "nh"));
+        take_up_to(space, Bytes::mib(126));
+        assert!((68..126).all(|mib| !has(space, mib, "hg")));
         assert_eq!(space.huge_again.load(Ordering::Relaxed), Bytes::mib(132).0);
+    }
+
+    /// Where both take long, one piece of small pages is all that it costs to find out.
+    #[test]
+    fn a_heap_whose_pages_are_all_slow_asks_for_huge_ones() {
+        let Some(space) = with_a_step_that_asked() else { return };
+        space.have_huge_pages_to(Bytes::mib(79).0, |_| Nanos(5_000_000));
+        assert!((64..80).all(|mib| has(space, mib, if mib / 2 == 34 { "nh" } else { "hg" })));
+        assert_eq!(space.huge_ahead[0].load(Ordering::Relaxed), Bytes::mib(80).0);
+        let [again, anyway] = [&space.huge_again, &space.huge_anyway].map(|bytes| bytes.load(Ordering::Relaxed));
+        assert_eq!((again, anyway), (0, Bytes::mib(132).0));
     }
 
     /// False where a step that should have asked did not.

@@ -4,8 +4,9 @@
 //! the kernel may move memory about in the page fault until one is (`/sys/kernel/mm/transparent_hugepage/defrag`): stalls of
 //! more than a second were seen. So they are asked for while many are free.
 //!
-//! A guest whose host takes back what it leaves free pays for a page once more when it takes it again: 5 ms for a huge one where 0.1 are usual, and
-//! the kernel gives back huge ones first. So pages are had when the memory before them is used up, and no more are asked for where one took long.
+//! A guest whose host takes back what it leaves free pays for a page once more when it takes it again: 5 ms for a huge one where 0.1 are usual. The
+//! kernel gives back huge ones first, so small pages may be had quickly while huge ones are not. So pages are had when the memory before them
+//! is used up, and where one takes long ([`QUICK`]) so much memory is had in small pages, to compare.
 
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -29,7 +30,7 @@ const COLUMN: usize = (HUGE_PAGE.0 / larder_units::PAGE.0).trailing_zeros() as u
 const PLENTY: usize = 4;
 
 /// A huge page that takes longer is one that the host does not have yet. To clear one takes 0.1 ms, and 512 small pages 0.6.
-const QUICK: Nanos = Nanos(1_000_000);
+pub const QUICK: Nanos = Nanos(1_000_000);
 
 /// What is read of [`FREE_MEMORY`]: some 90 nodes. Not on the stack, which may be a handler's.
 struct Text {
@@ -62,7 +63,7 @@ pub unsafe fn ask_unless_slow(at: *mut u8, size: Bytes) {
     let has_one = first + HUGE_PAGE.0 <= at.addr() + size.0;
     // SAFETY: the caller's promise.
     unsafe {
-        if ask(at, size) && has_one && !comes_quickly(at.with_addr(first)) {
+        if ask(at, size) && has_one && time_to_have(at.with_addr(first)) > QUICK {
             refuse(at, size);
         }
     }
@@ -77,16 +78,16 @@ pub unsafe fn refuse(at: *mut u8, size: Bytes) {
     unsafe { libc::madvise(at.cast(), size.0, libc::MADV_NOHUGEPAGE) };
 }
 
-/// Has the page come that lies behind an aligned address in a range that asks for huge ones; whether that was quick. It is true where the kernel
-/// cannot do it (before Linux 5.14), and where the page was there.
+/// Has memory come behind [`HUGE_PAGE`] bytes from an aligned address on, in a huge page if they ask for those; how long that took the thread. No
+/// time where the kernel cannot do it (before Linux 5.14).
 ///
 /// # Safety
-/// As for [`ask`], for the page.
-pub unsafe fn comes_quickly(at: *mut u8) -> bool {
+/// As for [`ask`], for these bytes.
+pub unsafe fn time_to_have(at: *mut u8) -> Nanos {
     let begun = clock::of_thread();
     // SAFETY: inside the caller's range, whose content does not change.
     unsafe { libc::madvise(at.cast(), HUGE_PAGE.0, libc::MADV_POPULATE_WRITE) };
-    clock::of_thread().since(begun) <= QUICK
+    clock::of_thread().since(begun)
 }
 
 /// Asks for huge pages behind a range, however many are free; whether the kernel knows them. For a range that is touched by and by.
