@@ -2,6 +2,7 @@
 
 mod growth;
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 use larder_sys::memory::{self, ReserveError};
@@ -302,8 +303,9 @@ impl Space {
             // zeroed or published records.
             match self.frontier.compare_exchange_weak(first, end, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => {
-                    if n.to_bytes() < SPARSE && self.huge_ahead[0].load(Ordering::Relaxed) < end << BLOCK_SHIFT {
-                        self.have_huge_pages_to(end << BLOCK_SHIFT, huge::time_to_have);
+                    let run = first << BLOCK_SHIFT..end << BLOCK_SHIFT;
+                    if run.len() < SPARSE.0 && self.huge_ahead[0].load(Ordering::Relaxed) < run.end {
+                        self.have_huge_pages_behind(run, huge::time_to_have);
                     }
                     return Some(first);
                 }
@@ -312,19 +314,22 @@ impl Space {
         }
     }
 
-    /// Has huge pages come up to `end` where they were asked for. Where one takes long, and as much in small pages does not, no more are asked for.
-    /// `time_to_have` is [`huge::time_to_have`].
+    /// Has huge pages come behind a run that was just taken, in bytes from `base`, where they were asked for and what is before it has them. Where one takes
+    /// long, and as much in small pages does not, no more are asked for. `time_to_have` is [`huge::time_to_have`].
     #[cold]
-    fn have_huge_pages_to(&self, end: usize, time_to_have: unsafe fn(*mut u8) -> Nanos) {
+    fn have_huge_pages_behind(&self, run: Range<usize>, time_to_have: unsafe fn(*mut u8) -> Nanos) {
         let [ahead, last] = &self.huge_ahead;
         let page = |at: usize| core::ptr::with_exposed_provenance_mut(self.base() + at);
         loop {
-            let (at, until) = (ahead.load(Ordering::Relaxed), last.load(Ordering::Relaxed));
+            let (before, until) = (ahead.load(Ordering::Relaxed), last.load(Ordering::Relaxed));
+            // A long run before this one may never be written.
+            let skipped = run.start.saturating_sub(before) & !(huge::HUGE_PAGE.0 - 1);
+            let at = before + skipped;
             let next = at + huge::HUGE_PAGE.0;
-            if at >= end || next > until {
+            if at >= run.end || next > until {
                 return;
             }
-            if ahead.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            if ahead.compare_exchange(before, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
                 continue;
             }
             // SAFETY: the step that was asked for lies in our reservation, and is accessible.
@@ -459,8 +464,8 @@ impl Space {
         let asked =
             unsafe { huge::ask(core::ptr::with_exposed_provenance_mut(self.base() + have), Bytes(goal - have)) };
         if asked {
-            let first = (self.base() + have).next_multiple_of(huge::HUGE_PAGE.0) - self.base();
-            self.huge_ahead[0].store(first, Ordering::Relaxed);
+            // `base` is aligned to a huge page.
+            self.huge_ahead[0].store(have.next_multiple_of(huge::HUGE_PAGE.0), Ordering::Relaxed);
             self.huge_ahead[1].store(goal, Ordering::Relaxed);
         }
         if !asked || have < HUGE_TABLES_FROM.0 || self.huge_tables.swap(true, Ordering::Relaxed) {
@@ -705,7 +710,7 @@ mod tests {
     #[test]
     fn a_heap_whose_huge_pages_are_slow_asks_for_no_more() {
         let Some(space) = with_a_step_that_asked() else { return };
-        space.have_huge_pages_to(Bytes::mib(72).0, |at| {
+        space.have_huge_pages_behind(Bytes::mib(66).0..Bytes::mib(72).0, |at| {
             let asks = flags_at(at.addr()).iter().any(|flag| flag == "hg");
             Nanos(if asks { 5_000_000 } else { 700_000 })
         });
@@ -719,11 +724,26 @@ mod tests {
     #[test]
     fn a_heap_whose_pages_are_all_slow_asks_for_huge_ones() {
         let Some(space) = with_a_step_that_asked() else { return };
-        space.have_huge_pages_to(Bytes::mib(79).0, |_| Nanos(5_000_000));
+        space.have_huge_pages_behind(Bytes::mib(66).0..Bytes::mib(79).0, |_| Nanos(5_000_000));
         assert!((64..80).all(|mib| has(space, mib, if mib / 2 == 34 { "nh" } else { "hg" })));
         assert_eq!(space.huge_ahead[0].load(Ordering::Relaxed), Bytes::mib(80).0);
         let [again, anyway] = [&space.huge_again, &space.huge_anyway].map(|bytes| bytes.load(Ordering::Relaxed));
         assert_eq!((again, anyway), (0, Bytes::mib(132).0));
+    }
+
+    /// What lies before a run was taken by another, and may be long and never written.
+    #[test]
+    fn huge_pages_come_behind_the_run_that_is_taken() {
+        let Some(space) = with_a_step_that_asked() else { return };
+        let ahead = || space.huge_ahead[0].load(Ordering::Relaxed) >> 20;
+        space.have_huge_pages_behind(Bytes::mib(75).0..Bytes::mib(75).0 + 1, |at| {
+            assert_eq!(at.addr() % huge::HUGE_PAGE.0, 0);
+            Nanos(0)
+        });
+        assert_eq!(ahead(), 76);
+        space.have_huge_pages_behind(Bytes::mib(75).0..Bytes::mib(76).0, |_| panic!("it is there"));
+        space.have_huge_pages_behind(Bytes::mib(77).0..Bytes::mib(90).0, |_| Nanos(0));
+        assert_eq!(ahead(), 80);
     }
 
     /// False where a step that should have asked did not.
