@@ -32,6 +32,7 @@ use larder_units::{Blocks, Bytes, Nanos};
 
 use crate::ablation::Optimization;
 use crate::epochs::Epochs;
+use crate::group::Reading;
 use crate::heap::{self, HEAP};
 use crate::hooks::{self, Event};
 use crate::inject::{Point, point};
@@ -361,7 +362,9 @@ fn run_once(sp: usize, request: &Request) -> Ran {
         outside.set();
         return Ran::Not;
     }
-    let mut stage = Stage { request, markers, found: Found::Nothing, done: false, wakes_last: false };
+    // Where calls of the C library publish where their thread stands, as those that read a file do, that must be over before this one does.
+    let group = group::read_before_cycle();
+    let mut stage = Stage { request, markers, group, found: Found::Nothing, done: false, wakes_last: false };
     gate::with_objects_inside(|| {
         with_cycle_locked(|| {
             COMING.store(false, Ordering::Relaxed);
@@ -398,6 +401,7 @@ fn run_once(sp: usize, request: &Request) -> Ran {
 struct Stage<'a> {
     request: &'a Request,
     markers: usize,
+    group: Reading,
     found: Found,
     done: bool,
     /// The threads that the cycle resumed, or kept waiting, are to be woken when everything is given back.
@@ -407,7 +411,6 @@ struct Stage<'a> {
 /// The cycle proper, with what is live of this thread's stacks published.
 fn collect_standing(stage: &mut Stage<'_>) {
     aftermath::settle_events();
-    let group = group::read_before_cycle();
     lock::acquire();
     hooks::event(Event::Start);
     hooks::call(&hooks::START);
@@ -477,7 +480,7 @@ fn collect_standing(stage: &mut Stage<'_>) {
     // SAFETY: taken above.
     unsafe { lock::release() };
     let resumed = timeline.add(PhaseKind::Stop, begun, stopped.signalled as usize);
-    let aftermath = completed.then(|| Aftermath::new(number, record.live, stage.request.unmap, next, group));
+    let aftermath = completed.then(|| Aftermath::new(number, record.live, stage.request.unmap, next, stage.group));
     stage.wakes_last = aftermath.as_ref().is_none_or(|aftermath| aftermath.is_short);
     let tell = |event| {
         if !stage.wakes_last {

@@ -39,9 +39,11 @@ fn facts_of(memory: cgroup::Memory, taken: Bytes) -> GroupFacts {
 
 /// A reading before a cycle's stop, which it would make twice as long in a small heap. `None` where one shortly before had the limit so far away
 /// that it changes nothing: small heaps have a thousand cycles a second.
+#[derive(Clone, Copy)]
 pub(crate) struct Reading(Option<Option<cgroup::Memory>>);
 
-/// Reads the group's files, if it is time to. The world runs.
+/// Reads the group's files, if it is time to. The world runs, and the caller has not published yet where it stands: reading publishes that as well, where
+/// the C library's calls do.
 pub(crate) fn read_before_cycle() -> Reading {
     let is_far = clock::now().0 < FAR_UNTIL.load(Ordering::Relaxed);
     Reading((!is_far).then(cgroup::memory))

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 use larder_blocks::block::State;
 use larder_events::{Cause, CycleRecord, PhaseKind};
 use larder_sys::clock;
+use larder_sys::thread::stack_pointer;
 use larder_trace::crew::CREW;
 use larder_trace::marker::Tally;
 use larder_trace::{Interior, Marker, Objects};
@@ -176,6 +177,7 @@ fn push_roots(marker: &mut Marker<'_, View>, finishes: bool, record: &mut CycleR
         record.unwritten_stacks = unwritten;
     } else {
         for_each_stack(|low, high| {
+            debug_assert!(!(low..high).contains(&stack_pointer().addr()), "the collector's own frames are roots");
             bytes += high - low;
             marker.push_range(low, high, Interior::Always);
         });
