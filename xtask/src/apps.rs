@@ -7,7 +7,7 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -162,21 +162,25 @@ pub fn run_all(staged: &Path) -> Result<Tally> {
     Ok(tally)
 }
 
+/// A program on the library in a folder, and with nothing else of the environment's that changes how it runs.
+fn on_library(binary: &Path, lib: &Path) -> Command {
+    let mut command = limited();
+    command.arg(binary).env_remove("LD_PRELOAD").env_remove("GLIBC_TUNABLES");
+    command.env("LD_LIBRARY_PATH", lib).stdin(Stdio::null());
+    command
+}
+
+fn output_of(command: &mut Command) -> Result<Output> {
+    command.output().with_context(|| format!("cannot start {command:?}"))
+}
+
 /// `first`: the sum that was printed first.
 fn run_program(program: &str, binary: &Path, ways: &[Way], first: &mut Option<String>) -> Result<Tally> {
     let mut tally = Tally::default();
     for way in ways {
         for threads in THREADS {
-            let output = limited()
-                .arg(binary)
-                .args([threads, "ci"])
-                .env_remove("LD_PRELOAD")
-                .env_remove("GLIBC_TUNABLES")
-                .env("LD_LIBRARY_PATH", &way.lib)
-                .envs(way.environment.iter().map(|(name, value)| (name, value)))
-                .stdin(Stdio::null())
-                .output()
-                .with_context(|| format!("cannot start {}", binary.display()))?;
+            let environment = way.environment.iter().map(|(name, value)| (name, value));
+            let output = output_of(on_library(binary, &way.lib).args([threads, "ci"]).envs(environment))?;
             let text = String::from_utf8_lossy(&output.stdout);
             let sum = sum_of(program, threads, &text);
             let what = format!("{program}, {threads} threads, {}", way.name);
@@ -216,14 +220,7 @@ fn run_measured(workspace: &Workspace, staged: &Path) -> Result<Tally> {
         compile_one(workspace, &compiler, &format!("apps/gc/{program}.c"), &binary, &[&libgc, "-lm"])?;
         let mut first = None;
         for (name, folder) in &libraries {
-            let output = limited()
-                .arg(&binary)
-                .args(*arguments)
-                .env_remove("LD_PRELOAD")
-                .env("LD_LIBRARY_PATH", folder)
-                .stdin(Stdio::null())
-                .output()
-                .with_context(|| format!("cannot start {}", binary.display()))?;
+            let output = output_of(on_library(&binary, folder).args(*arguments))?;
             let text = String::from_utf8_lossy(&output.stdout);
             let line = text.strip_suffix('\n').filter(|line| !line.contains('\n')).unwrap_or_default();
             let mut words = line.split(' ');

@@ -60,14 +60,13 @@ const fn sets(cell: usize, n: usize) -> usize {
 const fn is_spread(cell: usize) -> bool {
     let cells = block_length(cell) * BLOCK.0 / cell;
     let most = if cells < SETS { cells } else { SETS };
-    let quarters = if cell < 256 {
-        0
+    let (quarters, least) = if cell < 256 {
+        (0, 0)
     } else if cell <= 16 * 1024 {
-        3
+        (3, 16)
     } else {
-        2
+        (2, 0)
     };
-    let least = if cell < 256 || cell > 16 * 1024 { 0 } else { 16 };
     let seen = sets(cell, cells);
     4 * seen >= quarters * most && seen >= least
 }

@@ -4,8 +4,8 @@
 //! the kernel may move memory about in the page fault until one is (`/sys/kernel/mm/transparent_hugepage/defrag`): stalls of
 //! more than a second were seen. So they are asked for while many are free.
 //!
-//! A guest whose host takes back what it leaves free pays for a page once more when it takes it again: 5 ms for a huge one where 0.1 are usual. The
-//! kernel gives back huge ones first, so small pages may be had quickly while huge ones are not. So pages are had when the memory before them
+//! A guest whose host takes back what it leaves free pays for a page once more when it takes it again: 5 ms for a huge one where 0.1 are usual. Only
+//! long free pieces go back (free page reporting), so small pages may be had quickly while huge ones are not. So pages are had when the memory before them
 //! is used up, and where one takes long ([`QUICK`]) so much memory is had in small pages, to compare.
 
 use core::cell::UnsafeCell;

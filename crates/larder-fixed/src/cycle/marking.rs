@@ -9,7 +9,7 @@ use larder_sys::thread::stack_pointer;
 use larder_trace::crew::CREW;
 use larder_trace::marker::Tally;
 use larder_trace::{Interior, Marker, Objects};
-use larder_units::Bytes;
+use larder_units::{Bytes, Nanos};
 
 use super::{INSPECTOR, Inspector, PROC_BYTES, PROC_OVERFLOW, PUSHING, Request, Stage, begin_epochs, for_each_thread};
 use crate::concurrent::{self, Found};
@@ -68,13 +68,7 @@ pub(super) unsafe fn mark(
     now = timeline.add(PhaseKind::Roots, now, record.roots.0);
     let before = tally.objects;
     if is_given_up(request) {
-        marker.abandon();
-        give_up(epochs);
-        generations::given_up();
-        if finishes {
-            concurrent::finished(false, record.start, timeline);
-        }
-        return false;
+        return end_given_up(marker, epochs, finishes.then_some((record.start, timeline)));
     }
     loop {
         let (others, overflowed) = CREW.mark(markers, &mut marker);
@@ -90,13 +84,7 @@ pub(super) unsafe fn mark(
         rescan_overflow(&mut marker, new);
     }
     if is_given_up(request) {
-        marker.abandon();
-        give_up(epochs);
-        generations::given_up();
-        if finishes {
-            concurrent::finished(false, record.start, timeline);
-        }
-        return false;
+        return end_given_up(marker, epochs, finishes.then_some((record.start, timeline)));
     }
     now = timeline.add(PhaseKind::Mark, now, tally.objects - before + marker.tally.objects);
     hooks::event(Event::MarkEnd);
@@ -144,6 +132,18 @@ pub(super) unsafe fn mark(
         record.helps = u64::from(figures.helps);
     }
     true
+}
+
+/// The end of a cycle that was given up; of one that began beside the program, with when its stop began and its timeline. False, for [`mark`].
+#[cold]
+fn end_given_up(mut marker: Marker<'_, View>, epochs: Epochs, beside: Option<(Nanos, &mut Timeline)>) -> bool {
+    marker.abandon();
+    give_up(epochs);
+    generations::given_up();
+    if let Some((start, timeline)) = beside {
+        concurrent::finished(false, start, timeline);
+    }
+    false
 }
 
 /// Whether the client wants the cycle to be given up: by the function of the call, or by the one for cycles that the heap
