@@ -374,7 +374,7 @@ static inline int vm_end(const char *name, uint64_t checksum, uint64_t operation
     vm_count_pause(&s);
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    /* One collection more, not counted, says what is left in the buffers: then what was allocated is known. */
+    /* One collection more, not counted, says what is left in the buffers and on the sideline: then what was allocated is known. */
     if (!vm_config.never_collect) {
         Thread *thread = larder_vm_attach(vm);
         if (thread) {
@@ -384,8 +384,9 @@ static inline int vm_end(const char *name, uint64_t checksum, uint64_t operation
     }
     larder_vm_get_stats(vm, &end);
 #define SINCE(field) (s.field - vm_before_it.field)
-    double allocated = (double)(end.buffer_bytes - end.unused_bytes + end.large_bytes) -
-        (double)(vm_before_it.buffer_bytes - vm_before_it.unused_bytes + vm_before_it.large_bytes);
+#define ALLOCATED(stats) (double)((stats).buffer_bytes - (stats).unused_bytes - (stats).sidelined_unused_bytes + (stats).large_bytes)
+    double allocated = ALLOCATED(end) - ALLOCATED(vm_before_it);
+#undef ALLOCATED
     printf("program=%s threads=%ld checksum=%016" PRIx64 " operations=%" PRIu64 " seconds=%.3f young=%" PRIu64 " full=%" PRIu64
            " pause_ms=%.1f longest_ms=%.2f copied_mib=%.1f promoted_mib=%.1f compacted_mib=%.1f copying_ms=%.1f"
            " compacting_ms=%.1f buffers=%" PRIu64 " buffer_mib=%.1f unused_mib=%.1f cards=%" PRIu64

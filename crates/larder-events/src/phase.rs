@@ -49,6 +49,8 @@ phases! {
     StaticData = 7, "static_data", "", "Beside the program: static data.";
     Stacks = 19, "stacks", "threads", "Beside the program: stacks, registers and thread-local storage of the other threads, of which each stands still for a moment.";
     Trace = 8, "trace", "bytes", "Beside the program: marking, before the first round of cleaning.";
+    SecondStop = 20, "second_stop", "threads", "The short stop of a concurrent cycle between tracing and cleaning: from here on objects are born marked, and roots are looked at again.";
+    TraceNew = 21, "trace_new", "bytes", "Beside the program: marking what the roots that were looked at again led to.";
     Clean = 9, "clean", "pages", "Beside the program: a round of cleaning, from asking for written pages until what they led to was marked.";
     Wait = 10, "wait", "", "Beside the program: until somebody came to finish the cycle.";
     Stop = 11, "stop", "threads", "The stop of a stop cycle, or the final one of a concurrent cycle, until the threads were resumed.";

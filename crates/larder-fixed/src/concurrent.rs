@@ -16,11 +16,12 @@
 //! after that. The marker thread asks for pages, pushes what is on them, and marks, one after the other: no object is marked
 //! by somebody else between the question and the look. (Mutators give out marked cells: see [`crate::dirty`].)
 //!
-//! **Objects that are made meanwhile** are born marked: refills claim cells with the new epoch. What a buffer had before the
-//! cycle began is handed out unmarked and found by its roots (except for a snapshot, which takes it back first).
-//! [`set_born_unmarked`] has all objects so, as in the thesis:
-//! what dies young is found by the same cycle, and the final stop has more to mark. (Uncollectable ones are marked always: a
-//! marker that saw one freed could keep it for ever.)
+//! **Objects that are made meanwhile** ([`Births`]) are born unmarked while the cycle traces what there was when it began, so that what dies young
+//! is found by the same cycle, and nobody scans it. Then the world stops shortly once more: from there on objects are born marked (refills claim cells with
+//! the new epoch), roots are looked at again, beside the program as at the beginning, and what they lead to is marked; so the final stop
+//! has little of it left. What a buffer had before is handed out unmarked and found by its roots. Three sorts are born marked always: everything of a
+//! snapshot, which has nobody else who would look at it; uncollectable objects, since a marker that saw one freed could keep it for ever; and objects that name
+//! their own descriptor, since a marker that comes upon one too early would take what the memory held before for that.
 //!
 //! **What waits until the marking has ended**: blocks do not return to the pool (a word that the marker has just looked up
 //! must not lead to another class), so the census rests, and a large object that is freed explicitly goes when the cycle does.
@@ -63,6 +64,7 @@ mod looking;
 mod marking;
 mod stacks;
 mod watching;
+mod way;
 
 pub(crate) use ending::about_to_write;
 pub(crate) use guests::hand_over;
@@ -99,11 +101,16 @@ static MARKED: Bell = Bell::new();
 static HURRY: AtomicBool = AtomicBool::new(false);
 /// Bytes allocated since the last cycle after which one is asked for. Sync: a statistic that decides when.
 static START_AFTER: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// See [`set_born_unmarked`]. Sync: a setting.
-static BORN_UNMARKED: AtomicBool = AtomicBool::new(false);
+/// Bytes allocated since the last cycle when this one was asked for. Sync: as `START_AFTER`.
+static SINCE_AT_REQUEST: AtomicUsize = AtomicUsize::new(0);
+/// See [`set_births`]: the place of a [`Births`] in its enumeration. Sync: a setting.
+static BIRTHS: AtomicU32 = AtomicU32::new(Births::Late as u32);
+/// While a cycle marks beside the program: whether objects are born marked. Sync: the marker thread writes in a stopped world.
+static BORN_MARKED: AtomicBool = AtomicBool::new(true);
 /// Longest pause that is wanted, in nanoseconds. Sync: a setting.
 static GOAL_NS: AtomicU64 = AtomicU64::new(1_000_000);
-/// Bytes allocated while the last full concurrent cycle ran, and the last young one; the largest number before the first. Sync: statistics.
+/// Bytes allocated from the request for the last full concurrent cycle until its end, and for the last young one; the largest number before the first.
+/// Sync: statistics.
 static MEANWHILE: [AtomicUsize; 2] = [const { AtomicUsize::new(usize::MAX) }; 2];
 /// Bytes that each of them had to look at, about: what was live when it began, or what was handed out since the one before. Sync:
 /// statistics.
@@ -157,6 +164,10 @@ struct State {
     /// What the marker thread did.
     timeline: Timeline,
     since_at_start: usize,
+    /// The same when objects began to be born marked; `None` before.
+    since_born_marked: Option<usize>,
+    /// When the world went on after the first stop.
+    resumed: Nanos,
     /// The round of looks of this cycle, and whether stacks may be looked at before the final stop.
     round: u32,
     looks_at_stacks: bool,
@@ -169,7 +180,7 @@ struct State {
 pub struct Figures {
     /// When the cycle began, on the monotonic clock.
     pub start: Nanos,
-    /// The short stop at its beginning.
+    /// The longest of the short stops before the final one.
     pub start_pause: Nanos,
     /// From there until only the final stop was left.
     pub beside: Nanos,
@@ -216,6 +227,8 @@ static STATE: Guarded = Guarded(UnsafeCell::new(State {
     },
     timeline: Timeline::new(),
     since_at_start: 0,
+    since_born_marked: None,
+    resumed: Nanos(0),
     round: 0,
     looks_at_stacks: false,
     stacks: Stacks::new(),
@@ -321,9 +334,37 @@ pub fn completed() -> [u64; 2] {
     [COMPLETED.load(Ordering::Relaxed), OVERTAKEN.load(Ordering::Relaxed)]
 }
 
-/// Chooses whether objects are born unmarked while a cycle marks, as in the thesis. Before the first cycle.
-pub fn set_born_unmarked(on: bool) {
-    BORN_UNMARKED.store(on, Ordering::Relaxed);
+/// How objects begin that are made while a cycle marks beside the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Births {
+    /// Unmarked while it traces, and marked from then on.
+    Late,
+    /// Marked: what dies meanwhile is kept until the next cycle.
+    Marked,
+    /// Unmarked, as in the thesis: the final stop has more to mark.
+    Unmarked,
+}
+
+/// Chooses how objects begin that are made while a cycle marks. Before the first cycle.
+pub fn set_births(births: Births) {
+    BIRTHS.store(births as u32, Ordering::Relaxed);
+}
+
+fn births() -> Births {
+    const LATE: u32 = Births::Late as u32;
+    const MARKED: u32 = Births::Marked as u32;
+    match BIRTHS.load(Ordering::Relaxed) {
+        // A snapshot has nobody else who looks at them.
+        _ if wanted() == Way::Barrier(Algorithm::Snapshot) => Births::Marked,
+        LATE => Births::Late,
+        MARKED => Births::Marked,
+        _ => Births::Unmarked,
+    }
+}
+
+/// Whether a marker may come upon an object that names its own descriptor before it is made.
+fn finds_unmade() -> bool {
+    births() == Births::Unmarked
 }
 
 /// The mark byte of an object of a kind that is handed out now. The caller holds the lock of a class, or of the large objects, or defers
@@ -331,10 +372,13 @@ pub fn set_born_unmarked(on: bool) {
 #[inline]
 pub(crate) fn birth_mark(kind: usize) -> u8 {
     let epochs = Epochs::now();
-    // A snapshot has nobody else who looks at them.
-    let may_be_unmarked = BORN_UNMARKED.load(Ordering::Relaxed) && wanted() != Way::Barrier(Algorithm::Snapshot);
-    let is_marked = epochs.marking() && (!may_be_unmarked || kind::uncollectable(kind));
+    let is_marked = epochs.marking() && (BORN_MARKED.load(Ordering::Relaxed) || is_never_born_unmarked(kind));
     if is_marked { epochs.new } else { epochs.young }
+}
+
+/// See the module.
+fn is_never_born_unmarked(kind: usize) -> bool {
+    kind::uncollectable(kind) || (kind::names_own_descriptor(kind) && !finds_unmade())
 }
 
 /// Chooses how many markers mark beside the program, at most 16; 0 leaves it to the heap
@@ -375,12 +419,12 @@ pub(crate) fn attend(coming: usize) {
 
 #[cold]
 fn attend_slow(coming: usize) {
+    let since = HEAP.counts.since.load(Ordering::Relaxed);
     match phase() {
-        IDLE if HEAP.counts.since.load(Ordering::Relaxed) + coming >= START_AFTER.load(Ordering::Relaxed) => {
-            ask_for(coming)
-        }
+        IDLE if since + coming >= START_AFTER.load(Ordering::Relaxed) => ask_for(coming),
         READY => _ = cycle::collect_due(),
-        MARKING if HEAP.counts.since.load(Ordering::Relaxed) >= HELP_FROM.load(Ordering::Relaxed) => help(coming),
+        MARKING if since >= HELP_FROM.load(Ordering::Relaxed) => help(coming),
+        ASKED | MARKING => way::give(since),
         _ => {}
     }
 }
@@ -409,9 +453,11 @@ fn ask_for(coming: usize) {
     if change(IDLE, ASKED) {
         // From here on the budget is where the program overtakes the cycle, and what it was is where it begins to help. One large object may
         // be more than all of that: it overtakes no cycle that begins because of it.
-        let budget = HEAP.budget.load(Ordering::Relaxed);
-        let beyond = (HEAP.counts.since.load(Ordering::Relaxed) + coming).saturating_sub(budget);
+        let (budget, since) = (HEAP.budget.load(Ordering::Relaxed), HEAP.counts.since.load(Ordering::Relaxed));
+        let beyond = (since + coming).saturating_sub(budget);
         let live = HEAP.live.load(Ordering::Relaxed);
+        SINCE_AT_REQUEST.store(since, Ordering::Relaxed);
+        way::is_to_be_given(since + coming);
         HELP_FROM.store(budget + beyond, Ordering::Relaxed);
         HEAP.budget.store(policy::overtaken_at(Bytes(budget), Bytes(live)).0 + beyond, Ordering::Relaxed);
         BELL.bump_and_wake(1);
@@ -505,6 +551,8 @@ pub(crate) fn claim() -> Found {
             IDLE => return Found::Nothing,
             // It was due before it could begin.
             ASKED if change(ASKED, IDLE) => {
+                MEANWHILE[0].store(allocated_since_request(), Ordering::Relaxed);
+                WAS_HURRIED.store(true, Ordering::Relaxed);
                 count_overtaken();
                 return Found::Nothing;
             }
@@ -567,8 +615,9 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) -> usize {
 pub(crate) fn found_live(waste: Bytes) -> Tally {
     // SAFETY: the caller's claim.
     let state = unsafe { &*STATE.0.get() };
-    let made = HEAP.counts.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start + waste.0);
-    let born = if BORN_UNMARKED.load(Ordering::Relaxed) { 0 } else { made };
+    let born = state
+        .since_born_marked
+        .map_or(0, |from| HEAP.counts.since.load(Ordering::Relaxed).saturating_sub(from + waste.0));
     let survivors = if state.young {
         // As far as is known: what died of them, or of what was handed out since, was not looked for.
         HEAP.live.load(Ordering::Relaxed).saturating_sub(HEAP.freed.load(Ordering::Relaxed))
@@ -583,12 +632,12 @@ pub(crate) fn found_live(waste: Bytes) -> Tally {
 pub(crate) fn finished(completed: bool, stop: Nanos, timeline: &mut Timeline) -> Figures {
     // SAFETY: the caller's claim.
     let state = unsafe { &mut *STATE.0.get() };
-    let meanwhile = HEAP.counts.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start);
-    MEANWHILE[usize::from(state.young)].store(meanwhile, Ordering::Relaxed);
+    MEANWHILE[usize::from(state.young)].store(allocated_since_request(), Ordering::Relaxed);
     LAST_MARKERS.store(state.figures.markers as usize, Ordering::Relaxed);
     barrier::activate(None);
     WAS_HURRIED.store(state.figures.hurried, Ordering::Relaxed);
     let figures = state.figures;
+    let meanwhile = HEAP.counts.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start);
     state.timeline.add_until(PhaseKind::Wait, figures.ready, stop, 0);
     timeline.append(&state.timeline);
     if completed {
@@ -609,6 +658,10 @@ pub(crate) fn finished(completed: bool, stop: Nanos, timeline: &mut Timeline) ->
     }
     enter(IDLE);
     figures
+}
+
+fn allocated_since_request() -> usize {
+    HEAP.counts.since.load(Ordering::Relaxed).saturating_sub(SINCE_AT_REQUEST.load(Ordering::Relaxed))
 }
 
 /// The world runs again after [`finished`]: the marker thread may end the watch.

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 pub use larder_trace::descriptor::{Entry, MarkProc};
-use larder_trace::descriptor::{MAX_PROCS, PER_OBJECT};
+use larder_trace::descriptor::{MAX_PROCS, PER_OBJECT, TAG};
 
 /// Holds no pointers: never scanned, never cleared.
 pub const POINTER_FREE: usize = 0;
@@ -75,6 +75,12 @@ pub fn is_pointer_free(kind: usize) -> bool {
 /// Whether objects of the kind are roots until they are freed.
 pub const fn uncollectable(kind: usize) -> bool {
     kind == UNCOLLECTABLE || kind == POINTER_FREE_UNCOLLECTABLE
+}
+
+/// Whether the descriptor of such an object is found through the object.
+#[inline]
+pub(crate) fn names_own_descriptor(kind: usize) -> bool {
+    KINDS[kind].descriptor.load(Ordering::Relaxed) & TAG == PER_OBJECT
 }
 
 /// Defines a kind; `None` when there are too many. With `adjust` the object's size is added to the descriptor.

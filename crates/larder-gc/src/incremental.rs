@@ -3,7 +3,7 @@
 use core::ffi::{CStr, c_int};
 
 use larder_fixed::barrier::Algorithm;
-use larder_fixed::concurrent::{self, Refused, Way};
+use larder_fixed::concurrent::{self, Births, Refused, Way};
 use larder_fixed::generations;
 use larder_sys::env::{is_set, parse_size, var};
 use larder_sys::say;
@@ -42,9 +42,10 @@ pub fn read_environment() {
         goal_is_set();
     }
     match var(c"LARDER_BORN").map(CStr::to_bytes) {
-        None | Some(b"marked") => {}
-        Some(b"unmarked") => concurrent::set_born_unmarked(true),
-        Some(_) => say!("LARDER_BORN is neither marked nor unmarked, and is ignored"),
+        None | Some(b"late") => {}
+        Some(b"marked") => concurrent::set_births(Births::Marked),
+        Some(b"unmarked") => concurrent::set_births(Births::Unmarked),
+        Some(_) => say!("LARDER_BORN is not late, marked or unmarked, and is ignored"),
     }
     if let Some(text) = var(c"LARDER_MARKERS_BESIDE") {
         match parse_size(text).filter(|n| (1..=16).contains(n)) {

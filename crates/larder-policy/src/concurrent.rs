@@ -11,7 +11,7 @@ use larder_units::{Bytes, Nanos, PAGE};
 pub struct StartFacts {
     /// Bytes that may be allocated until the next cycle should have ended.
     pub budget: Bytes,
-    /// Bytes that were allocated while the last concurrent cycle ran; `None` before the first.
+    /// Bytes that were allocated from the request for the last concurrent cycle until its end; `None` before the first.
     pub allocated_meanwhile: Option<Bytes>,
     /// Bytes that the cycle before found live, and the one that has ended: the next will take longer in proportion.
     pub live: [Bytes; 2],
@@ -25,6 +25,8 @@ const CAUTION_TENTHS: usize = 15;
 const CAUTION_OVERTAKEN_TENTHS: usize = 30;
 /// A cycle begins after this share of its budget at the earliest, in tenths: else cycles would follow one another.
 const EARLIEST_TENTHS: usize = 3;
+/// ... or this one, after a cycle that was overtaken.
+const EARLIEST_OVERTAKEN_TENTHS: usize = 1;
 /// ... and after this share at the latest: a program may change its ways.
 const LATEST_TENTHS: usize = 8;
 /// Where nothing is known yet.
@@ -36,9 +38,13 @@ pub fn start_after(facts: StartFacts) -> Bytes {
     let Some(meanwhile) = facts.allocated_meanwhile else { return Bytes(tenths(FIRST_TENTHS)) };
     let [before, now] = facts.live.map(|bytes| bytes.0.max(1));
     let grown = (meanwhile.0 as u128 * now as u128 / before as u128).min(facts.budget.0 as u128) as usize;
-    let caution = if facts.overtaken { CAUTION_OVERTAKEN_TENTHS } else { CAUTION_TENTHS };
+    let (caution, earliest) = if facts.overtaken {
+        (CAUTION_OVERTAKEN_TENTHS, EARLIEST_OVERTAKEN_TENTHS)
+    } else {
+        (CAUTION_TENTHS, EARLIEST_TENTHS)
+    };
     let expected = grown.saturating_mul(caution) / 10;
-    Bytes(facts.budget.0.saturating_sub(expected).clamp(tenths(EARLIEST_TENTHS), tenths(LATEST_TENTHS)))
+    Bytes(facts.budget.0.saturating_sub(expected).clamp(tenths(earliest), tenths(LATEST_TENTHS)))
 }
 
 /// Bytes allocated since the last cycle at which a cycle under way is overtaken, and ends in a stopped world.
@@ -53,6 +59,20 @@ pub fn overtaken_at(budget: Bytes, live: Bytes) -> Bytes {
 
 /// What two busy threads allocate in the milliseconds in which the marker thread waits for a CPU.
 const LEAST_ROOM: Bytes = Bytes::mib(4);
+
+/// What the program allocates before it makes way for a marker thread that was asked for: about as long as it takes to wake one that has a CPU.
+pub const UNYIELDING: Bytes = Bytes(256 << 10);
+
+/// How often a CPU is given away for a marker thread that does not get on.
+pub const MAKES_WAY_EVERY: Nanos = Nanos(200_000);
+
+/// Whether threads make way for the marker thread. With more than a few for each CPU, the next one is hardly ever the marker thread, and finds
+/// nothing of its own in the caches: 64 threads on two CPUs took nearly twice as long (docs/performance.md, "Making way").
+pub fn makes_way(threads: usize, usable_cpus: usize) -> bool {
+    threads <= THREADS_FOR_A_CPU * usable_cpus
+}
+
+const THREADS_FOR_A_CPU: usize = 4;
 
 /// What is known about a cycle that would stop the program.
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +132,15 @@ pub fn leaves_watch(facts: WriteFacts) -> bool {
     let expected = old as u128 * facts.budget.0 as u128 / facts.meanwhile.0.max(1) as u128;
     expected * (FAULT_OVER_END as u128) < facts.watched as u128
 }
+
+/// Whether what was made while a cycle traced is looked for in one more short stop and beside the program, rather than in the final stop: where
+/// it is more than that may mark in half of the pause that is wanted, if all of it is alive.
+pub fn is_worth_a_second_look(made: Bytes, goal: Nanos) -> bool {
+    made.0 as u64 / MARKED_IN_A_NS > goal.0 / 2
+}
+
+/// Bytes that a marker marks in a nanosecond, about.
+const MARKED_IN_A_NS: u64 = 1;
 
 /// Bytes of stacks that the first stop of a cycle scans; other threads' stacks are looked at one at a time afterwards.
 ///
@@ -239,7 +268,8 @@ mod tests {
             (100, Some(0), 100, 100, false, 80),
             // Much more than there is: at the earliest.
             (100, Some(90), 100, 100, false, 30),
-            (100, Some(90), 1, 100_000, true, 30),
+            (100, Some(90), 1, 100_000, false, 30),
+            (100, Some(90), 100, 100, true, 10),
             (100, Some(20), 0, 0, false, 70),
         ];
         for (budget, meanwhile, before, now, overtaken, start) in table {
@@ -340,6 +370,24 @@ mod tests {
     fn stacks_take_half_of_the_first_stop() {
         for (goal_ns, bytes) in [(1_000_000, 1_000_000), (0, 0), (1, 0), (10_000, 10_000), (u64::MAX, usize::MAX - 1)] {
             assert_eq!(stacks_at_once(Nanos(goal_ns)), Bytes(bytes), "{goal_ns} ns");
+        }
+    }
+
+    #[test]
+    fn few_threads_make_way() {
+        assert!(makes_way(2, 2) && makes_way(8, 2) && !makes_way(9, 2) && !makes_way(64, 2) && makes_way(64, 16));
+    }
+
+    #[test]
+    fn what_half_a_pause_can_mark_is_left_to_the_final_stop() {
+        for (kib, goal_us, expected) in
+            [(0, 1000, false), (400, 1000, false), (600, 1000, true), (600, 2000, false), (1, 0, true)]
+        {
+            assert_eq!(
+                is_worth_a_second_look(Bytes(kib << 10), Nanos(goal_us * 1000)),
+                expected,
+                "{kib} KiB, {goal_us} us"
+            );
         }
     }
 

@@ -1,6 +1,6 @@
 //! Cycles that mark beside the program.
 
-use larder_fixed::concurrent::Way;
+use larder_fixed::concurrent::{Births, Way};
 use larder_fixed::options::Options;
 use larder_fixed::{allocate, concurrent, cycle, init, kind, object, settings};
 use larder_sys::watch::Kind;
@@ -64,11 +64,20 @@ fn four_threads_four_markers_beside_uffd() {
     });
 }
 
+/// What dies while a cycle marks is kept until the next one.
+#[test]
+fn eight_threads_born_marked_uffd() {
+    fuzz("eight_threads_born_marked_uffd", Kind::Uffd, &[], |seed| {
+        concurrent::set_births(Births::Marked);
+        Plan { collect_every: Some(15), ..Plan::new(8, seed, 800) }
+    });
+}
+
 /// As in the thesis.
 #[test]
 fn eight_threads_born_unmarked_uffd() {
     fuzz("eight_threads_born_unmarked_uffd", Kind::Uffd, &[], |seed| {
-        concurrent::set_born_unmarked(true);
+        concurrent::set_births(Births::Unmarked);
         Plan { collect_every: Some(15), ..Plan::new(8, seed, 800) }
     });
 }
@@ -82,7 +91,7 @@ fn eight_threads_without_cleaning_uffd() {
     });
 }
 
-/// The first stop looks at no stack: each thread stands still once more for a look at its own.
+/// The first stop looks at no stack: each thread stands still once more for a look at its own; and all are looked at twice.
 #[test]
 fn eight_threads_looked_at_one_at_a_time_uffd() {
     fuzz("eight_threads_looked_at_one_at_a_time_uffd", Kind::Uffd, &[], |seed| {

@@ -8,7 +8,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use larder_fixed::barrier::{self, Algorithm};
-use larder_fixed::concurrent::Way as How;
+use larder_fixed::concurrent::{Births, Way as How};
 use larder_fixed::options::Options;
 use larder_fixed::{allocate, concurrent, cycle, init, kind};
 use larder_sys::watch::Kind;
@@ -346,7 +346,7 @@ fn nothing_hides_from_mprotect() {
 #[test]
 fn nothing_hides_from_mprotect_as_in_the_thesis() {
     in_child("nothing_hides_from_mprotect_as_in_the_thesis", &[("LARDER_ABLATE", "clean")], || {
-        concurrent::set_born_unmarked(true);
+        concurrent::set_births(Births::Unmarked);
         hide(How::Watch(Kind::Mprotect), &WITHOUT_CALLS, 3000);
     });
 }

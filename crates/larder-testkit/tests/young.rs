@@ -1,6 +1,6 @@
 //! Young cycles: survivors keep their marks, and what is new is traced.
 
-use larder_fixed::concurrent::Way;
+use larder_fixed::concurrent::{Births, Way};
 use larder_fixed::options::Options;
 use larder_fixed::{concurrent, cycle, generations, init, object};
 use larder_sys::watch::Kind;
@@ -10,6 +10,7 @@ use larder_testkit::mutator::{check, object_of};
 use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
 use larder_testkit::{WITHOUT_SEQUENCES, crowd, for_each_seed, in_child};
+use larder_units::Nanos;
 
 /// One process after another, each with a seed of its own: the verifier looks at each cycle, whichever it is.
 fn fuzz(name: &str, kind: Kind, environment: &[(&str, &str)], plan: impl Fn(u64) -> Plan) {
@@ -42,10 +43,27 @@ fn eight_threads_without_sequences_uffd() {
     });
 }
 
+/// Looks at all roots once more before it cleans.
+#[test]
+fn eight_threads_with_second_looks_uffd() {
+    fuzz("eight_threads_with_second_looks_uffd", Kind::Uffd, &[], |seed| {
+        concurrent::set_pause_goal(Nanos(1));
+        Plan { collect_every: Some(15), ..Plan::new(8, seed, 800) }
+    });
+}
+
+#[test]
+fn eight_threads_born_marked_uffd() {
+    fuzz("eight_threads_born_marked_uffd", Kind::Uffd, &[], |seed| {
+        concurrent::set_births(Births::Marked);
+        Plan { collect_every: Some(15), ..Plan::new(8, seed, 800) }
+    });
+}
+
 #[test]
 fn eight_threads_born_unmarked_uffd() {
     fuzz("eight_threads_born_unmarked_uffd", Kind::Uffd, &[], |seed| {
-        concurrent::set_born_unmarked(true);
+        concurrent::set_births(Births::Unmarked);
         Plan { collect_every: Some(15), ..Plan::new(8, seed, 800) }
     });
 }

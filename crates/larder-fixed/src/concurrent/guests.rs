@@ -13,7 +13,7 @@ use larder_trace::marker::Tally;
 use larder_trace::{Entry, Marker};
 use larder_units::Bytes;
 
-use super::{BORN_UNMARKED, HURRY, TO_MARK};
+use super::{HURRY, TO_MARK, finds_unmade, way};
 use crate::epochs::{Cycle, Epochs};
 use crate::heap::HEAP;
 use crate::view::View;
@@ -88,8 +88,17 @@ pub(super) fn help(coming: usize) {
         let free = guests.inside.iter().position(|inside| !inside).filter(|_| guests.open)?;
         guests.inside[free] = true;
         guests.helps += 1;
+        // What others brought back need not wait for the marker thread to have a CPU.
+        // SAFETY: the number is this thread's until it leaves, and the marker thread was created after `prepare_beside`.
+        let own = unsafe { CREW.guest(free) };
+        for _ in 0..AT_ONCE {
+            let Some(entry) = guests.left.pop() else { break };
+            own.stack.push(entry);
+        }
         Some(free)
     }) else {
+        // There is nothing to be marked yet, or enough help.
+        way::give_if_it_stands();
         return;
     };
     let from = HELP_FROM.load(Ordering::Relaxed);
@@ -102,7 +111,7 @@ pub(super) fn help(coming: usize) {
     // SAFETY: the number is this thread's until it leaves, and the marker thread was created after `prepare_beside`.
     let own = unsafe { CREW.guest(number) };
     let mut marker = Marker::new(View::new(Epochs::now()), own);
-    marker.put_aside(&mut aside, BORN_UNMARKED.load(Ordering::Relaxed));
+    marker.put_aside(&mut aside, finds_unmade());
     while marker.tally.bytes < quota.0 && !HURRY.load(Ordering::Relaxed) {
         if marker.is_idle() && !CREW.steal_beside(&mut marker) {
             break;
@@ -134,8 +143,14 @@ pub(super) fn help(coming: usize) {
     });
     aside.clear();
     LEFT.bump_and_wake(1);
+    if tally.bytes < quota.0 {
+        // Whoever has the entries has no CPU, maybe.
+        way::give_now_and_then();
+    }
 }
 
+/// Entries that a guest takes of what others have brought back.
+const AT_ONCE: usize = 32;
 /// Batches of entries that a guest scans before it looks whether that was enough.
 const BATCHES: u32 = 64;
 

@@ -6,18 +6,27 @@ use larder_events::PhaseKind;
 use larder_policy::concurrent as policy;
 use larder_sys::clock;
 use larder_sys::watch::Kind;
-use larder_threads::{REGISTRY, Thread, ThreadState, stop};
+use larder_threads::{REGISTRY, Thread, ThreadState};
 use larder_trace::{Interior, Marker};
 use larder_units::{Bytes, Nanos};
 
-use super::marking::{with_marker, with_marker_of};
-use super::{BORN_UNMARKED, HURRY, State, Way, own_state, pause_goal};
+use super::marking::{in_short_stop, with_marker, with_marker_of};
+use super::{Births, HURRY, State, Way, births, own_state, pause_goal};
 use crate::view::View;
-use crate::{cycle, hooks, lock, pacing, roots, stacks};
+use crate::{cycle, hooks, roots, stacks};
 
 /// How long the marker thread waits for one thread to stand still for a look, and for all of them together.
 const PATIENCE: Nanos = Nanos(10_000_000);
 const PATIENCE_FOR_ALL: Nanos = Nanos(100_000_000);
+
+/// Roots are looked at twice beside the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// At the beginning of the cycle.
+    First,
+    /// When objects begin to be born marked.
+    Second,
+}
 
 /// Looks at the stacks of threads that ran, as far as that is quickly done; for a barrier, at those of all: a snapshot has all roots, and
 /// the last stop of an update looks at them in any case. World stopped.
@@ -79,13 +88,14 @@ unsafe fn look_at_stack(marker: &mut Marker<'_, View>, t: &'static Thread, stack
     t.roots().into_iter().for_each(|word| marker.word(word, Interior::Always));
 }
 
-/// Beside the program: looks at the stacks of the threads that the first stop has left out, of which each stands still for its own look.
+/// Beside the program: looks at the stacks of the threads that the stop before has left out, of which each stands still for its own look.
 /// A few that do not in time are looked at in one more stop: the main thread's stack may lead to everything. Returns how many threads
 /// they were. The caller holds the loader's list.
-pub(super) fn look_at_stacks() -> usize {
+pub(super) fn look_at_stacks(look: Look) -> usize {
     let State { round, looks_at_stacks: stacks, watch, stacks: watched, aside, tally, .. } = own_state();
     let (round, stacks) = (*round, *stacks);
-    let mut watch = watch.as_mut().filter(|watch| watch.takes_more() && !BORN_UNMARKED.load(Ordering::Relaxed));
+    let watches = look == Look::First && births() != Births::Unmarked;
+    let mut watch = watch.as_mut().filter(|watch| watches && watch.takes_more());
     let begun = clock::now();
     let is_late = || clock::now().since(begun) >= PATIENCE_FOR_ALL;
     let looked = with_marker_of(aside, tally, |marker| {
@@ -110,32 +120,24 @@ pub(super) fn look_at_stacks() -> usize {
             },
         )
     });
-    watched.settle(watch);
-    if (looked.missed > 0 || is_late()) && !HURRY.load(Ordering::Relaxed) {
-        look_at_missed(round, stacks);
+    if look == Look::First {
+        watched.settle(watch);
     }
+    if (looked.missed > 0 || is_late()) && !HURRY.load(Ordering::Relaxed) {
+        look_at_missed(look, round, stacks);
+    }
+    let births_are_marked = look == Look::Second || births() == Births::Marked;
+    own_state().stacks.count_from_here(births_are_marked && !HURRY.load(Ordering::Relaxed));
     looked.held + looked.asked
 }
 
 /// One more short stop, for the threads that were not looked at yet. The caller holds the loader's list.
-fn look_at_missed(round: u32, stacks: bool) {
+fn look_at_missed(look: Look, round: u32, stacks: bool) {
+    let kind = if look == Look::First { PhaseKind::StartStop } else { PhaseKind::SecondStop };
     cycle::with_cycle_lock(|| {
-        lock::acquire();
-        let begun = clock::now();
-        let registry = REGISTRY.lock_to_stop();
-        let threads = registry.stop_world().signalled as usize;
-        let stopped = own_state().timeline.add(PhaseKind::StopThreads, begun, threads);
-        let again = REGISTRY.begin_looks();
-        with_marker(|marker| look_at_stopped(marker, again, stacks, |t| !t.was_looked_at(round)));
-        own_state().timeline.add(PhaseKind::StartRoots, stopped, 0);
-        registry.resume_world();
-        drop(registry);
-        // SAFETY: taken above.
-        unsafe { lock::release() };
-        let State { figures, timeline, .. } = own_state();
-        let pause = timeline.add(PhaseKind::StartStop, begun, threads).since(begun);
-        figures.start_pause = figures.start_pause.max(pause);
-        cycle::count_pause(pause);
-        stop::wake_resumed(pacing::usable_cpus());
+        in_short_stop(kind, || {
+            let again = REGISTRY.begin_looks();
+            with_marker(|marker| look_at_stopped(marker, again, stacks, |t| !t.was_looked_at(round)));
+        });
     });
 }

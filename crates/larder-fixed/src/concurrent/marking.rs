@@ -15,11 +15,12 @@ use larder_trace::{Entry, Interior, Marker};
 use larder_units::{Blocks, Bytes, Nanos, PAGE};
 
 use super::guests::{LEFT, with_guests};
-use super::looking::{look_at_stacks, look_in_stop};
+use super::looking::{Look, look_at_stacks, look_in_stop};
 use super::watching::{end_watch_of_stacks, fetch, rest_watch, watch_all};
 use super::{
-    ASKED, BELL, BORN_UNMARKED, BY_HELPERS, CHOSEN_MARKERS, Figures, HURRY, IDLE, MARKED, MARKING, NEXT_MARKERS, READY,
-    State, TO_MARK, TRACED_NS, Way, change, enter, own_state, pause_goal, phase, turn_off,
+    ASKED, BELL, BORN_MARKED, BY_HELPERS, Births, CHOSEN_MARKERS, Figures, HURRY, IDLE, MARKED, MARKING, NEXT_MARKERS,
+    READY, State, TO_MARK, TRACED_NS, Way, births, change, enter, finds_unmade, own_state, pause_goal, phase, turn_off,
+    way,
 };
 use crate::ablation::Optimization;
 use crate::barrier::{self, Algorithm};
@@ -108,23 +109,28 @@ fn begin() {
             true
         });
         if started {
-            let begun = clock::now();
-            // The world runs on; the loader's list and the lock keep what is looked at where it is.
-            with_marker(|marker| {
-                lock::with(|| {
-                    // SAFETY: data of loaded objects and registered ranges, which stay while the two are held.
-                    roots::for_each_range_of_cycle(|low, high| unsafe {
-                        marker.scan_now(low, high, Interior::AsConfigured);
-                    });
-                });
-            });
-            let begun = own_state().timeline.add(PhaseKind::StaticData, begun, 0);
-            if let Way::Watch(_) = own_state().way {
-                let threads = look_at_stacks();
-                own_state().timeline.add(PhaseKind::Stacks, begun, threads);
-            }
+            look_beside(Look::First);
         }
     });
+}
+
+/// Static data, and the stacks that the stop has left out. The world runs on; the loader's list, which the caller holds, and the lock keep
+/// what is looked at where it is.
+fn look_beside(look: Look) {
+    let begun = clock::now();
+    with_marker(|marker| {
+        lock::with(|| {
+            // SAFETY: data of loaded objects and registered ranges, which stay while the two are held.
+            roots::for_each_range_of_cycle(|low, high| unsafe {
+                marker.scan_now(low, high, Interior::AsConfigured);
+            });
+        });
+    });
+    let begun = own_state().timeline.add(PhaseKind::StaticData, begun, 0);
+    if let Way::Watch(_) = own_state().way {
+        let threads = look_at_stacks(look);
+        own_state().timeline.add(PhaseKind::Stacks, begun, threads);
+    }
 }
 
 /// From `ASKED` to `IDLE`: there will be no cycle.
@@ -136,6 +142,18 @@ fn give_way() {
 
 /// The short stop at the beginning.
 fn start_in_stopped_world() {
+    let state = own_state();
+    state.tally = Tally::default();
+    state.figures = Figures { markers: 1, ..Figures::default() };
+    // SAFETY: the world is stopped, and the locks are held.
+    let (begun, resumed) = in_short_stop(PhaseKind::StartStop, || unsafe { start() });
+    let state = own_state();
+    (state.figures.start, state.resumed) = (begun, resumed);
+}
+
+/// Stops the world for `f`, which has the locks of the classes and of the large objects as well. Returns when that was asked for, and when
+/// it was over. The caller holds the cycle lock.
+pub(super) fn in_short_stop(kind: PhaseKind, f: impl FnOnce()) -> (Nanos, Nanos) {
     lock::acquire();
     let begun = clock::now();
     let registry = REGISTRY.lock_to_stop();
@@ -143,8 +161,32 @@ fn start_in_stopped_world() {
     let stopped = own_state().timeline.add(PhaseKind::StopThreads, begun, threads);
     refill::lock_all();
     large::LOCK.lock_raw();
+    f();
+    // SAFETY: taken above.
+    unsafe {
+        large::LOCK.unlock_raw();
+        refill::unlock_all();
+    }
+    own_state().timeline.add(PhaseKind::StartRoots, stopped, 0);
+    registry.resume_world();
+    drop(registry);
+    // SAFETY: taken above.
+    unsafe { lock::release() };
+    let State { figures, timeline, .. } = own_state();
+    let resumed = timeline.add(kind, begun, threads);
+    figures.start_pause = figures.start_pause.max(resumed.since(begun));
+    cycle::count_pause(resumed.since(begun));
+    stop::wake_resumed(pacing::usable_cpus());
+    (begun, resumed)
+}
+
+/// Begins the cycle.
+///
+/// # Safety
+/// The world is stopped, and the caller holds the locks of the classes and of the large objects.
+unsafe fn start() {
     let state = own_state();
-    // SAFETY: the world is stopped, and the locks are held.
+    // SAFETY: the caller's promise.
     unsafe {
         if state.way == Way::Barrier(Algorithm::Snapshot) {
             // What is not handed out yet must be born marked: nobody else looks at it.
@@ -158,10 +200,10 @@ fn start_in_stopped_world() {
     state.young &= generations::is_whole();
     let now = Epochs::now();
     cycle::begin_epochs(if state.young { now.of_young_cycle() } else { now.of_full_cycle() });
-    state.tally = Tally::default();
-    state.figures = Figures { start: begun, markers: 1, ..Figures::default() };
     untold::tell_all();
     state.since_at_start = HEAP.counts.since.load(Ordering::Relaxed);
+    state.since_born_marked = (births() == Births::Marked).then_some(state.since_at_start);
+    BORN_MARKED.store(state.since_born_marked.is_some(), Ordering::Relaxed);
     let to_mark = if state.young { state.since_at_start } else { HEAP.live.load(Ordering::Relaxed) };
     TO_MARK[usize::from(state.young)].store(to_mark, Ordering::Relaxed);
     let way = state.way;
@@ -177,24 +219,42 @@ fn start_in_stopped_world() {
             }
         }
         look_in_stop(marker);
-        // SAFETY: the world is stopped and the locks of the classes and of the large objects are held.
+        // SAFETY: the caller's promise.
         unsafe { cycle::push_uncollectable(marker) };
         finalization::push_roots(|word| marker.word(word, Interior::Always));
     });
-    // SAFETY: taken above.
-    unsafe {
-        large::LOCK.unlock_raw();
-        refill::unlock_all();
+}
+
+/// What there was when the cycle began is traced. From here on objects are born marked, and what was made meanwhile is found from the
+/// roots, which are looked at again; so the final stop need not. Returns whether nothing is left.
+fn find_what_was_made() -> bool {
+    let made = HEAP.counts.since.load(Ordering::Relaxed).saturating_sub(own_state().since_at_start);
+    if births() != Births::Late
+        || !(policy::is_worth_a_second_look(Bytes(made), pause_goal()) || own_state().stacks.are_watched())
+    {
+        return true;
     }
-    own_state().timeline.add(PhaseKind::StartRoots, stopped, 0);
-    registry.resume_world();
-    drop(registry);
-    // SAFETY: taken above.
-    unsafe { lock::release() };
-    let State { figures, timeline, .. } = own_state();
-    figures.start_pause = timeline.add(PhaseKind::StartStop, begun, threads).since(begun);
-    cycle::count_pause(own_state().figures.start_pause);
-    stop::wake_resumed(pacing::usable_cpus());
+    gate::with_objects_inside(|| {
+        let stopped = cycle::with_cycle_lock(|| {
+            if !HURRY.load(Ordering::Relaxed) {
+                in_short_stop(PhaseKind::SecondStop, || {
+                    untold::tell_all();
+                    own_state().since_born_marked = Some(HEAP.counts.since.load(Ordering::Relaxed));
+                    BORN_MARKED.store(true, Ordering::Relaxed);
+                    with_marker(look_in_stop);
+                });
+            }
+            own_state().since_born_marked.is_some()
+        });
+        if stopped {
+            look_beside(Look::Second);
+        }
+    });
+    let begun = clock::now();
+    let drained = drain(Bytes(made));
+    let State { timeline, tally, .. } = own_state();
+    timeline.add(PhaseKind::TraceNew, begun, tally.bytes);
+    drained
 }
 
 /// Runs `f` with a marker that goes on where the last one was. Its queue is empty afterwards.
@@ -205,7 +265,7 @@ pub(super) fn with_marker_of<R>(
 ) -> R {
     // SAFETY: the marker thread, one at a time; the thread was created after `prepare_beside`.
     let mut marker = Marker::new(View::new(Epochs::now()), unsafe { CREW.beside() });
-    marker.put_aside(aside, BORN_UNMARKED.load(Ordering::Relaxed));
+    marker.put_aside(aside, finds_unmade());
     let result = f(&mut marker);
     marker.flush();
     *tally += marker.tally;
@@ -240,7 +300,7 @@ fn drain(work: Bytes) -> bool {
     };
     let markers = worth.clamp(1, *markers);
     figures.markers = figures.markers.max(markers as u32);
-    let beside = Beside { interrupted: &HURRY, bring, made_meanwhile: BORN_UNMARKED.load(Ordering::Relaxed) };
+    let beside = Beside { interrupted: &HURRY, bring, made_meanwhile: finds_unmade() };
     with_marker_of(aside, tally, |marker| {
         CREW.open_beside(marker, true);
         loop {
@@ -252,7 +312,13 @@ fn drain(work: Bytes) -> bool {
                     marker.note_overflow();
                 }
             } else {
-                marker.drain_until(|_| {}, || HURRY.load(Ordering::Relaxed));
+                marker.drain_until(
+                    |_| {},
+                    || {
+                        way::step();
+                        HURRY.load(Ordering::Relaxed)
+                    },
+                );
             }
             let hurries = HURRY.load(Ordering::Relaxed);
             // One entry at a time, so that guests have the others; all of them where there is no time.
@@ -309,6 +375,7 @@ fn mark() {
     let mut again = drain(Bytes(TO_MARK[usize::from(*young)].load(Ordering::Relaxed)));
     let traced = timeline.add(PhaseKind::Trace, begun, tally.bytes);
     TRACED_NS.store(traced.since(begun).0, Ordering::Relaxed);
+    again = again && find_what_was_made();
     let mut rounds = 0;
     while again {
         let begun = clock::now();
@@ -348,14 +415,13 @@ fn clean() -> Option<usize> {
 
 /// From `MARKING`: what is left is the final stop's.
 fn ready() {
-    let State { figures, timeline, tally, .. } = own_state();
+    let State { figures, timeline, tally, resumed, .. } = own_state();
     figures.hurried |= HURRY.load(Ordering::Relaxed);
     let now = clock::now();
     figures.beside = now.since(figures.start);
     if figures.ready.0 == 0 {
         figures.ready = now;
-        let resumed = Nanos(figures.start.0 + figures.start_pause.0);
-        timeline.add_until(PhaseKind::Beside, resumed, now, tally.bytes);
+        timeline.add_until(PhaseKind::Beside, *resumed, now, tally.bytes);
     }
     enter(READY);
     MARKED.bump_and_wake_all();

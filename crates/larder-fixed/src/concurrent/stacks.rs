@@ -12,8 +12,9 @@
 //! **Why nothing live is lost.** A word on a watched page that was not written since holds what it held when it was scanned, after the watch had
 //! begun; so what it refers to is marked. It does not matter whose stack the page is now, nor whether the thread ran. The parts of a page
 //! below the stack pointer, where nobody looked, and above the stack's base are not watched: the stack may grow there.
-//! (A word that happened to be the address of a free cell is no reference to the object that was handed out there later; where objects are born
-//! unmarked that would show, so stacks are not watched then.)
+//! (A word that happened to be the address of a free cell is no reference to the object that was handed out there later. So that such objects are marked
+//! all the same, and a verifier may expect it, all stacks are looked at once more when objects begin to be born marked; where that was not
+//! done to the end, the final stop reads all stacks. Where objects are never born marked, stacks are not watched.)
 //!
 //! Short stacks are scanned again: to ask costs more ([`policy::is_worth_watching`]).
 
@@ -55,11 +56,13 @@ pub(super) struct Stacks {
     pages: Vector<Pages>,
     /// The kernel refused one: no more in this cycle.
     refused: bool,
+    /// What was not written need not be read.
+    counts: bool,
 }
 
 impl Stacks {
     pub(super) const fn new() -> Self {
-        Self { pages: Vector::new(), refused: false }
+        Self { pages: Vector::new(), refused: false, counts: false }
     }
 
     /// Watches the whole pages of `[low, high)`, the live part of a stack that stands still and is scanned next, if that is worth it.
@@ -86,19 +89,29 @@ impl Stacks {
         }
     }
 
+    /// Whether there are any.
+    pub(super) fn are_watched(&self) -> bool {
+        !self.pages.as_slice().is_empty()
+    }
+
+    /// Objects are born marked, and every thread has been looked at since that was so, or not.
+    pub(super) fn count_from_here(&mut self, counts: bool) {
+        self.counts = counts;
+    }
+
     /// Ends the watch of all.
     pub(super) fn end(&mut self, watch: Option<&mut Watch>) {
         if let Some(watch) = watch {
             self.pages.as_slice().iter().for_each(|pages| watch.remove(pages.low, pages.high));
         }
         self.pages.clear();
-        self.refused = false;
+        (self.refused, self.counts) = (false, false);
     }
 
     /// Calls `f` for what of the live range `[low, high)` is not watched, and notes what is.
     fn claim(&mut self, low: usize, high: usize, mut f: impl FnMut(usize, usize)) {
         let after = self.pages.as_slice().partition_point(|pages| pages.low < high);
-        let found = after.checked_sub(1).map(|at| &mut self.pages.as_mut_slice()[at]);
+        let found = after.checked_sub(1).filter(|_| self.counts).map(|at| &mut self.pages.as_mut_slice()[at]);
         // Where a thread has taken over what was another's, and that one is still there, the second is scanned.
         let Some(pages) = found.filter(|pages| pages.high > low && pages.live == (0, 0)) else { return f(low, high) };
         pages.live = (pages.low.max(low), pages.high.min(high));

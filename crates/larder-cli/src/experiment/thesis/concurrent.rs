@@ -101,6 +101,7 @@ fn uffd() -> Version {
 fn ways() -> Vec<Version> {
     vec![
         uffd().with("LARDER_ABLATE", "clean").named("uffd, no cleaning"),
+        uffd().with("LARDER_BORN", "marked").named("uffd, born marked"),
         uffd().with("LARDER_BORN", "unmarked").named("uffd, born unmarked"),
         Version::watching("soft-dirty", Kind::SoftDirty),
         Version::watching("mprotect", Kind::Mprotect),
