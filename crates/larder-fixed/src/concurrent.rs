@@ -105,7 +105,8 @@ static START_AFTER: AtomicUsize = AtomicUsize::new(usize::MAX);
 static SINCE_AT_REQUEST: AtomicUsize = AtomicUsize::new(0);
 /// See [`set_births`]: the place of a [`Births`] in its enumeration. Sync: a setting.
 static BIRTHS: AtomicU32 = AtomicU32::new(Births::Late as u32);
-/// While a cycle marks beside the program: whether objects are born marked. Sync: the marker thread writes in a stopped world.
+/// While a cycle marks beside the program: whether objects are born marked. Sync: the marker thread writes, in a stopped world where stacks are watched (see
+/// [`stacks`]); otherwise a refill is right with either value.
 static BORN_MARKED: AtomicBool = AtomicBool::new(true);
 /// Longest pause that is wanted, in nanoseconds. Sync: a setting.
 static GOAL_NS: AtomicU64 = AtomicU64::new(1_000_000);
@@ -591,7 +592,7 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) -> usize {
     if lost | HANDED_OVER_NESTED.swap(false, Ordering::Relaxed) {
         marker.note_overflow();
     }
-    match fetch(watch, *way, watched, false, |low, high| dirty::push(marker, new, low, high)) {
+    match fetch(watch, *way, watched, None, |low, high| dirty::push(marker, new, low, high)) {
         Ok(pages) => figures.pages[1] += pages,
         // Nothing is known: everything that is marked is scanned again.
         Err(_) => marker.note_overflow(),

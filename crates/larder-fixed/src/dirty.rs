@@ -15,7 +15,9 @@ use larder_trace::descriptor::{BITMAP, LENGTH, TAG};
 use larder_trace::{Entry, Interior, Marker};
 use larder_units::BLOCK;
 
+use crate::epochs::Epochs;
 use crate::heap::HEAP;
+use crate::refill::find_byte;
 use crate::view::View;
 
 /// Pushes what marked objects have in `[low, high)`, which lies below the frontier and is a whole number of pages.
@@ -56,26 +58,30 @@ fn push_cells(marker: &mut Marker<'_, View>, new: u8, b: &'static Block, start: 
     let descriptor = b.descriptor.get();
     // Objects that are scanned as a whole are taken together as long as they follow one another.
     let plain = descriptor & TAG == LENGTH && descriptor == size;
-    let mut run = (low, low);
-    let cells = (low - start) / size..((high - start).div_ceil(size)).min(b.cells.get() as usize);
-    for cell in cells {
-        // SAFETY: a cell of the block.
-        if unsafe { b.mark(cell) }.load(Ordering::Relaxed) != new {
-            continue;
-        }
+    let end = ((high - start).div_ceil(size)).min(b.cells.get() as usize);
+    // SAFETY: the block is `Small`.
+    let marks = unsafe { &b.all_marks()[..end] };
+    let mut cell = find_byte(marks, ((low - start) / size).min(end), new, true);
+    while cell < end {
         let base = start + cell * size;
-        if !plain {
+        cell = if plain {
+            let next = find_byte(marks, cell + 1, new, false);
+            marker.push_range(base.max(low), (start + next * size).min(high), Interior::AsConfigured);
+            next
+        } else {
             push_object(marker, base, descriptor, low, high);
-            continue;
-        }
-        let (from, to) = (base.max(low), (base + size).min(high));
-        if run.1 != from {
-            marker.push_range(run.0, run.1, Interior::AsConfigured);
-            run.0 = from;
-        }
-        run.1 = to;
+            cell + 1
+        };
+        cell = find_byte(marks, cell, new, true);
     }
-    marker.push_range(run.0, run.1, Interior::AsConfigured);
+}
+
+/// Whether a block in use holds something that is marked. While a cycle marks beside the program.
+pub(crate) fn has_marked(b: &'static Block) -> bool {
+    // SAFETY: a tail's head is a block of the table.
+    let b = if b.state() == State::Tail { unsafe { HEAP.space.block(b.head.get() as usize) } } else { b };
+    // SAFETY: blocks in use stay what they are.
+    find_byte(unsafe { b.all_marks() }, 0, Epochs::now().new, true) < b.cells.get() as usize
 }
 
 /// What one object has in `[low, high)`; all of it where its parts cannot be told apart.

@@ -226,12 +226,14 @@ unsafe fn start() {
 }
 
 /// What there was when the cycle began is traced. From here on objects are born marked, and what was made meanwhile is found from the
-/// roots, which are looked at again; so the final stop need not. Returns whether nothing is left.
+/// roots, which are looked at again, unless it is little; so the final stop need not. Returns whether nothing is left.
 fn find_what_was_made() -> bool {
+    if births() != Births::Late {
+        return true;
+    }
     let made = HEAP.counts.since.load(Ordering::Relaxed).saturating_sub(own_state().since_at_start);
-    if births() != Births::Late
-        || !(policy::is_worth_a_second_look(Bytes(made), pause_goal()) || own_state().stacks.are_watched())
-    {
+    if !policy::is_worth_a_second_look(Bytes(made), pause_goal()) && !own_state().stacks.are_watched() {
+        bear_marked();
         return true;
     }
     gate::with_objects_inside(|| {
@@ -239,8 +241,7 @@ fn find_what_was_made() -> bool {
             if !HURRY.load(Ordering::Relaxed) {
                 in_short_stop(PhaseKind::SecondStop, || {
                     untold::tell_all();
-                    own_state().since_born_marked = Some(HEAP.counts.since.load(Ordering::Relaxed));
-                    BORN_MARKED.store(true, Ordering::Relaxed);
+                    bear_marked();
                     with_marker(look_in_stop);
                 });
             }
@@ -255,6 +256,12 @@ fn find_what_was_made() -> bool {
     let State { timeline, tally, .. } = own_state();
     timeline.add(PhaseKind::TraceNew, begun, tally.bytes);
     drained
+}
+
+/// Objects are born marked from here on.
+fn bear_marked() {
+    own_state().since_born_marked = Some(HEAP.counts.since.load(Ordering::Relaxed));
+    BORN_MARKED.store(true, Ordering::Relaxed);
 }
 
 /// Runs `f` with a marker that goes on where the last one was. Its queue is empty afterwards.
@@ -399,7 +406,8 @@ fn clean() -> Option<usize> {
     let new = Epochs::now().new;
     let begun = clock::now();
     let found = with_marker_of(aside, tally, |marker| {
-        let found = fetch(watch, *way, watched, true, |low, high| dirty::push(marker, new, low, high));
+        let found =
+            fetch(watch, *way, watched, Some(dirty::has_marked), |low, high| dirty::push(marker, new, low, high));
         if found.is_err() {
             // Pages may be clean that nobody has scanned: everything that is marked is scanned again in the stop.
             marker.note_overflow();

@@ -1,6 +1,6 @@
 //! Which pages of the heap are made clean, and which were written since.
 
-use larder_blocks::block::State as BlockState;
+use larder_blocks::block::{Block, State as BlockState};
 use larder_blocks::space::BLOCK_SHIFT;
 use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
 use larder_units::{Bytes, PAGE};
@@ -54,11 +54,17 @@ fn go_on_with_what_was_left() {
     let Some(watch) = watch else { return };
     let low = HEAP.space.base();
     let mut free = low;
-    _ = for_each_watched(Kind::Uffd, low, low + *watched, |low, high| {
-        watch.end(free, low);
-        free = high;
-        Ok(())
-    });
+    _ = for_each_watched(
+        Kind::Uffd,
+        low,
+        low + *watched,
+        |_| true,
+        |low, high| {
+            watch.end(free, low);
+            free = high;
+            Ok(())
+        },
+    );
     watch.end(free, low + *watched);
     ending::cancel();
     *watched = 0;
@@ -104,7 +110,7 @@ pub(super) fn watch_all() -> Result<(), WatchError> {
     if goes_on && *way == Way::Watch(Kind::Uffd) {
         // What was written does not matter to a full cycle.
         generations::watch_ends();
-        fetch(watch, *way, watched, true, |_, _| {})?;
+        fetch(watch, *way, watched, Some(|_| true), |_, _| {})?;
         generations::watch_has_begun();
         return Ok(());
     }
@@ -138,7 +144,7 @@ pub(super) fn watch_all() -> Result<(), WatchError> {
     state.watched = high - low;
     if let Some(watch) = &mut state.watch {
         extend(watch)?;
-        for_each_watched(kind, low, high, |low, high| watch.begin(low, high))?;
+        for_each_watched(kind, low, high, |_| true, |low, high| watch.begin(low, high))?;
         generations::watch_has_begun();
     }
     Ok(())
@@ -149,15 +155,19 @@ fn extend(watch: &mut Watch) -> Result<(), WatchError> {
     watch.extend(HEAP.space.base() + HEAP.space.mapped().0)
 }
 
-/// Free blocks beside one another that are left out of the watch: fewer are not worth a system call.
-const LEFT_OUT: usize = 3;
+/// Whether pages of a block in use are worth being made clean.
+pub(super) type Matters = fn(&'static Block) -> bool;
+
+/// Blocks beside one another that are left out of the watch: fewer are not worth a system call.
+const LEFT_OUT: usize = 15;
 
 /// Calls `f` for the parts of `[low, high)`, which begins with the heap, that are to be made clean. With `uffd` these are the blocks in
-/// use: whoever is given another one writes to it, which then costs no fault, and its pages count as written until they are made clean.
+/// use which `matters` finds worth it: whoever is given another one writes to it, which then costs no fault, and its pages count as written until they are made clean.
 fn for_each_watched(
     kind: Kind,
     low: usize,
     high: usize,
+    matters: Matters,
     mut f: impl FnMut(usize, usize) -> Result<(), WatchError>,
 ) -> Result<(), WatchError> {
     if kind != Kind::Uffd {
@@ -167,8 +177,8 @@ fn for_each_watched(
     let mut run = (0, 0);
     for index in 0..(high - low) >> BLOCK_SHIFT {
         // SAFETY: below the frontier.
-        let state = unsafe { HEAP.space.block(index) }.state();
-        if !matches!(state, BlockState::Small | BlockState::Large | BlockState::Tail) {
+        let block = unsafe { HEAP.space.block(index) };
+        if !matches!(block.state(), BlockState::Small | BlockState::Large | BlockState::Tail) || !matters(block) {
             continue;
         }
         if index > run.1 + LEFT_OUT {
@@ -182,28 +192,28 @@ fn for_each_watched(
     if run.0 < run.1 { f(low + (run.0 << BLOCK_SHIFT), low + (run.1 << BLOCK_SHIFT)) } else { Ok(()) }
 }
 
-/// Calls `f` for every run of pages written since it was asked for the last time. Returns how many pages they were.
+/// Calls `f` for every run of pages written since it was asked for the last time, and makes them `clean` where that is worth it. Returns how many pages
+/// they were. What is not made clean counts as written the next time: that of blocks without a marked object, most often, which hold what was made and will be dead by the
+/// end of the cycle.
 pub(super) fn fetch(
     watch: &mut Option<Watch>,
     way: Way,
     watched: &mut usize,
-    clean: bool,
+    clean: Option<Matters>,
     mut f: impl FnMut(usize, usize),
 ) -> Result<usize, WatchError> {
     if let Way::Barrier(_) = way {
-        return Ok(barrier::fetch(clean, f).div_ceil(PAGE.0));
+        return Ok(barrier::fetch(clean.is_some(), f).div_ceil(PAGE.0));
     }
     // What is made clean may be protected, and then nobody may make it accessible any more.
-    let span = if clean { HEAP.space.settled_span() } else { HEAP.space.span() };
+    let span = if clean.is_some() { HEAP.space.settled_span() } else { HEAP.space.span() };
     let (low, high) = (HEAP.space.base(), HEAP.space.base() + span);
     *watched = (high - low).max(*watched);
     let Some(watch) = watch else { return Ok(0) };
     extend(watch)?;
-    if !clean {
-        return watch.fetch(low, high, false, &mut f);
-    }
+    let Some(matters) = clean else { return watch.fetch(low, high, false, &mut f) };
     let mut pages = 0;
-    for_each_watched(watch.kind(), low, high, |low, high| {
+    for_each_watched(watch.kind(), low, high, matters, |low, high| {
         pages += watch.fetch(low, high, true, &mut f)?;
         Ok(())
     })?;

@@ -15,14 +15,26 @@ use crate::epochs::Epochs;
 /// Mark bytes in a vector.
 const WIDTH: usize = 16;
 
-/// The epochs of what is allocated, each in all bytes of a vector.
-struct Allocated([__m128i; 3]);
+/// Some epochs.
+struct Wanted<const N: usize> {
+    epochs: [u8; N],
+    /// Each in all bytes of a vector.
+    vectors: [__m128i; N],
+}
 
-impl Allocated {
-    fn of(epochs: Epochs) -> Self {
-        let Epochs { old, young, new, .. } = epochs;
+/// The epochs of what is allocated.
+fn allocated(epochs: Epochs) -> Wanted<3> {
+    Wanted::of([epochs.young, epochs.old, epochs.new])
+}
+
+impl<const N: usize> Wanted<N> {
+    fn of(epochs: [u8; N]) -> Self {
         // SAFETY: SSE2 belongs to the architecture, here and below.
-        Self([young, old, new].map(|epoch| unsafe { _mm_set1_epi8(epoch.cast_signed()) }))
+        Self { epochs, vectors: epochs.map(|epoch| unsafe { _mm_set1_epi8(epoch.cast_signed()) }) }
+    }
+
+    fn contains(&self, mark: &AtomicU8) -> bool {
+        self.epochs.contains(&mark.load(Ordering::Relaxed))
     }
 
     /// 255 for each of the bytes that is one of the epochs, and 0 for each other.
@@ -34,9 +46,24 @@ impl Allocated {
             asm!("movdqu {bytes}, xmmword ptr [{p}]", bytes = out(xmm_reg) bytes, p = in(reg) marks.as_ptr(), options(nostack, readonly, preserves_flags));
         }
         // SAFETY: as in `of`.
-        let [young, old, new] = self.0.map(|epoch| unsafe { _mm_cmpeq_epi8(bytes, epoch) });
+        let found = self.vectors.map(|epoch| unsafe { _mm_cmpeq_epi8(bytes, epoch) });
         // SAFETY: as in `of`.
-        unsafe { _mm_or_si128(young, _mm_or_si128(old, new)) }
+        found.into_iter().reduce(|a, b| unsafe { _mm_or_si128(a, b) }).unwrap_or(bytes)
+    }
+
+    /// The first byte from `from` on that is one of them, or with `wanted` false is none.
+    fn find(&self, marks: &[AtomicU8], from: usize, wanted: bool) -> usize {
+        let (vectors, rest) = marks[from..].as_chunks::<WIDTH>();
+        for (i, vector) in vectors.iter().enumerate() {
+            // SAFETY: as in `of`.
+            let found = unsafe { _mm_movemask_epi8(self.among(vector)) } as u16;
+            let found = if wanted { found } else { !found };
+            if found != 0 {
+                return from + i * WIDTH + found.trailing_zeros() as usize;
+            }
+        }
+        let found = rest.iter().position(|mark| self.contains(mark) == wanted);
+        found.map_or(marks.len(), |i| marks.len() - rest.len() + i)
     }
 }
 
@@ -60,19 +87,12 @@ pub(super) fn fill(marks: &[AtomicU8], mark: u8) {
 /// First cell from `from` on that is not (or, with `live`, is) taken. Under the lock of a class the epochs do not change; without it the
 /// answer is a hint.
 pub(super) fn find(marks: &[AtomicU8], from: usize, live: bool) -> usize {
-    let epochs = Epochs::now();
-    let allocated = Allocated::of(epochs);
-    let (vectors, rest) = marks[from..].as_chunks::<WIDTH>();
-    for (i, vector) in vectors.iter().enumerate() {
-        // SAFETY: as in `Allocated::of`.
-        let taken = unsafe { _mm_movemask_epi8(allocated.among(vector)) } as u16;
-        let found = if live { taken } else { !taken };
-        if found != 0 {
-            return from + i * WIDTH + found.trailing_zeros() as usize;
-        }
-    }
-    let found = rest.iter().position(|m| epochs.is_allocated(m.load(Ordering::Relaxed)) == live);
-    found.map_or(marks.len(), |i| marks.len() - rest.len() + i)
+    allocated(Epochs::now()).find(marks, from, live)
+}
+
+/// First cell from `from` on whose byte is (or, with `is` false, is not) that one. A hint: others change them meanwhile.
+pub(crate) fn find_byte(marks: &[AtomicU8], from: usize, byte: u8, is: bool) -> usize {
+    Wanted::of([byte]).find(marks, from, is)
 }
 
 /// Cells that are taken. The caller as for [`find`].
@@ -81,11 +101,11 @@ pub(super) fn count_taken(marks: &[AtomicU8]) -> usize {
 }
 
 fn count(marks: &[AtomicU8], epochs: Epochs) -> usize {
-    let allocated = Allocated::of(epochs);
+    let allocated = allocated(epochs);
     let (vectors, rest) = marks.as_chunks::<WIDTH>();
     // A byte counts to 255.
     let whole = vectors.chunks(255).map(|vectors| {
-        // SAFETY: as in `Allocated::of`.
+        // SAFETY: as in `Wanted::of`.
         unsafe {
             // To take 255 away is to add one.
             let counts = vectors.iter().fold(_mm_setzero_si128(), |n, v| _mm_sub_epi8(n, allocated.among(v)));
@@ -93,7 +113,7 @@ fn count(marks: &[AtomicU8], epochs: Epochs) -> usize {
             (_mm_cvtsi128_si64(halves) + _mm_cvtsi128_si64(_mm_unpackhi_epi64(halves, halves))) as usize
         }
     });
-    whole.sum::<usize>() + rest.iter().filter(|m| epochs.is_allocated(m.load(Ordering::Relaxed))).count()
+    whole.sum::<usize>() + rest.iter().filter(|mark| allocated.contains(mark)).count()
 }
 
 #[cfg(test)]
@@ -142,6 +162,23 @@ mod tests {
             }
             for mark in [0, 1] {
                 assert_eq!(find(&marks(n, |_| mark), 0, mark == 0), n);
+            }
+        }
+    }
+
+    #[test]
+    fn one_byte_is_found_among_others_and_what_is_not_it() {
+        for n in LENGTHS {
+            for byte in [0, 7, 127, 128, 255] {
+                let others = marks(n, |i| if i % 3 == 0 { byte ^ 1 } else { byte ^ 128 });
+                assert_eq!((find_byte(&others, 0, byte, true), find_byte(&others, 0, byte, false)), (n, 0));
+                for only in (0..n).step_by(if n < 100 { 1 } else { 37 }) {
+                    others[only].store(byte, Ordering::Relaxed);
+                    assert_eq!(find_byte(&others, 0, byte, true), only);
+                    assert_eq!(find_byte(&others, only, byte, false), only + 1);
+                    assert_eq!(find_byte(&others, only + 1, byte, true), n);
+                    others[only].store(byte ^ 1, Ordering::Relaxed);
+                }
             }
         }
     }
