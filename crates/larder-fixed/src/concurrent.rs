@@ -5,6 +5,7 @@
 //! | `IDLE` | | as without concurrent cycles |
 //! | `ASKED` | the marker thread | looks through blocks for empty ones; makes the heap's pages clean; stops the world shortly: the epochs of the cycle begin, short stacks of threads that ran are looked at |
 //! | `MARKING` | the marker thread | static data; the other stacks, one at a time ([`larder_threads::look`]); marks; asks for written pages and scans them, again and again while it pays |
+//! | `LOOKING` | the marker thread | has traced what there was at the beginning, and waits for the loader's list, to look at roots once more; who collects may take the cycle over meanwhile, since it may have that list |
 //! | `READY` | | nothing is left but what was written lately; a thread that allocates comes to finish. The marker thread cleans now and then |
 //! | `FINISHING` | a thread of the program, as in a stop cycle | stops the world: written pages, all roots (of long stacks what was written, see [`stacks`]), what was put aside; the rest as in a stop cycle |
 //! | `ABANDONED` | | in a child of fork: the next cycle takes the marks back |
@@ -80,11 +81,12 @@ const MARKING: u32 = 2;
 const READY: u32 = 3;
 const FINISHING: u32 = 4;
 const ABANDONED: u32 = 5;
+const LOOKING: u32 = 6;
 
 /// See the module.
 ///
 /// Sync: `concurrent.phase`. From `IDLE` anyone, by compare-and-swap; from `ASKED` to `MARKING` the marker thread with the
-/// cycle lock, to `IDLE` whoever has that lock; from `MARKING` the marker thread; from `READY` by compare-and-swap; from
+/// cycle lock, to `IDLE` whoever has that lock; from `MARKING` the marker thread; from `LOOKING` and `READY` by compare-and-swap; from
 /// `FINISHING` the collector.
 static PHASE: AtomicU32 = AtomicU32::new(IDLE);
 /// Whether cycles are concurrent. Sync: a setting.
@@ -108,6 +110,11 @@ static BIRTHS: AtomicU32 = AtomicU32::new(Births::Late as u32);
 /// While a cycle marks beside the program: whether objects are born marked. Sync: the marker thread writes, in a stopped world where stacks are watched (see
 /// [`stacks`]); otherwise a refill is right with either value.
 static BORN_MARKED: AtomicBool = AtomicBool::new(true);
+/// Bytes that were born marked in this cycle while others were not. Sync: a statistic, cleared in the first stop.
+static BORN_EARLY: AtomicUsize = AtomicUsize::new(0);
+/// Whether a marker may come upon an object that names its own descriptor before it is made: where objects are never born marked. Sync: the
+/// marker thread writes in the first stop.
+static FINDS_UNMADE: AtomicBool = AtomicBool::new(false);
 /// Longest pause that is wanted, in nanoseconds. Sync: a setting.
 static GOAL_NS: AtomicU64 = AtomicU64::new(1_000_000);
 /// Bytes allocated from the request for the last full concurrent cycle until its end, and for the last young one; the largest number before the first.
@@ -165,6 +172,7 @@ struct State {
     /// What the marker thread did.
     timeline: Timeline,
     since_at_start: usize,
+    births: Births,
     /// The same when objects began to be born marked; `None` before.
     since_born_marked: Option<usize>,
     /// When the world went on after the first stop.
@@ -228,6 +236,7 @@ static STATE: Guarded = Guarded(UnsafeCell::new(State {
     },
     timeline: Timeline::new(),
     since_at_start: 0,
+    births: Births::Late,
     since_born_marked: None,
     resumed: Nanos(0),
     round: 0,
@@ -315,7 +324,7 @@ pub fn is_on() -> bool {
 
 /// Whether a cycle is marking beside the program, or waits to be finished.
 pub fn is_under_way() -> bool {
-    matches!(phase(), MARKING | READY | FINISHING)
+    matches!(phase(), MARKING | LOOKING | READY | FINISHING)
 }
 
 /// Whether the watch can go on between cycles, so that they may be young.
@@ -351,30 +360,39 @@ pub fn set_births(births: Births) {
     BIRTHS.store(births as u32, Ordering::Relaxed);
 }
 
-fn births() -> Births {
+/// Those of a cycle of that way.
+fn births_of(way: Way) -> Births {
     const LATE: u32 = Births::Late as u32;
     const MARKED: u32 = Births::Marked as u32;
     match BIRTHS.load(Ordering::Relaxed) {
         // A snapshot has nobody else who looks at them.
-        _ if wanted() == Way::Barrier(Algorithm::Snapshot) => Births::Marked,
+        _ if way == Way::Barrier(Algorithm::Snapshot) => Births::Marked,
         LATE => Births::Late,
         MARKED => Births::Marked,
         _ => Births::Unmarked,
     }
 }
 
-/// Whether a marker may come upon an object that names its own descriptor before it is made.
 fn finds_unmade() -> bool {
-    births() == Births::Unmarked
+    FINDS_UNMADE.load(Ordering::Relaxed)
 }
 
-/// The mark byte of an object of a kind that is handed out now. The caller holds the lock of a class, or of the large objects, or defers
+/// The mark byte of objects of a kind, so many bytes, that are handed out now. The caller holds the lock of a class, or of the large objects, or defers
 /// stops: until then the epochs stay.
 #[inline]
-pub(crate) fn birth_mark(kind: usize) -> u8 {
+pub(crate) fn birth_mark(kind: usize, bytes: usize) -> u8 {
     let epochs = Epochs::now();
-    let is_marked = epochs.marking() && (BORN_MARKED.load(Ordering::Relaxed) || is_never_born_unmarked(kind));
-    if is_marked { epochs.new } else { epochs.young }
+    if !epochs.marking() {
+        return epochs.young;
+    }
+    if BORN_MARKED.load(Ordering::Relaxed) {
+        return epochs.new;
+    }
+    if is_never_born_unmarked(kind) {
+        BORN_EARLY.fetch_add(bytes, Ordering::Relaxed);
+        return epochs.new;
+    }
+    epochs.young
 }
 
 /// See the module.
@@ -425,7 +443,7 @@ fn attend_slow(coming: usize) {
         IDLE if since + coming >= START_AFTER.load(Ordering::Relaxed) => ask_for(coming),
         READY => _ = cycle::collect_due(),
         MARKING if since >= HELP_FROM.load(Ordering::Relaxed) => help(coming),
-        ASKED | MARKING => way::give(since),
+        ASKED | MARKING | LOOKING => way::give(since),
         _ => {}
     }
 }
@@ -470,7 +488,7 @@ pub fn finish_if_ready() -> bool {
     if phase() == READY {
         cycle::collect_due();
     }
-    matches!(phase(), ASKED | MARKING)
+    matches!(phase(), ASKED | MARKING | LOOKING)
 }
 
 /// In the stress mode, whose `tick` this is: begins a concurrent cycle, or lets one go on. False where the caller is to collect,
@@ -481,7 +499,7 @@ pub(crate) fn takes_stress(tick: u64) -> bool {
             ask();
             phase() != IDLE
         }
-        ASKED | MARKING => tick % 4 != 1,
+        ASKED | MARKING | LOOKING => tick % 4 != 1,
         _ => false,
     }
 }
@@ -546,14 +564,13 @@ pub(crate) enum Found {
 pub(crate) fn claim() -> Found {
     loop {
         match phase() {
-            READY if change(READY, FINISHING) => return Found::Claimed,
+            seen @ (READY | LOOKING) if change(seen, FINISHING) => return Found::Claimed,
             MARKING => return Found::Marking,
             ABANDONED => return Found::Abandoned,
             IDLE => return Found::Nothing,
             // It was due before it could begin.
             ASKED if change(ASKED, IDLE) => {
-                MEANWHILE[0].store(allocated_since_request(), Ordering::Relaxed);
-                WAS_HURRIED.store(true, Ordering::Relaxed);
+                WAS_HURRIED.store(HEAP.cycle_due(), Ordering::Relaxed);
                 count_overtaken();
                 return Found::Nothing;
             }
@@ -616,9 +633,9 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) -> usize {
 pub(crate) fn found_live(waste: Bytes) -> Tally {
     // SAFETY: the caller's claim.
     let state = unsafe { &*STATE.0.get() };
-    let born = state
-        .since_born_marked
-        .map_or(0, |from| HEAP.counts.since.load(Ordering::Relaxed).saturating_sub(from + waste.0));
+    let now = HEAP.counts.since.load(Ordering::Relaxed);
+    let late = state.since_born_marked.map_or(0, |from| now.saturating_sub(from));
+    let born = (late + BORN_EARLY.load(Ordering::Relaxed)).saturating_sub(waste.0);
     let survivors = if state.young {
         // As far as is known: what died of them, or of what was handed out since, was not looked for.
         HEAP.live.load(Ordering::Relaxed).saturating_sub(HEAP.freed.load(Ordering::Relaxed))
@@ -637,9 +654,15 @@ pub(crate) fn finished(completed: bool, stop: Nanos, timeline: &mut Timeline) ->
     LAST_MARKERS.store(state.figures.markers as usize, Ordering::Relaxed);
     barrier::activate(None);
     WAS_HURRIED.store(state.figures.hurried, Ordering::Relaxed);
-    let figures = state.figures;
     let meanwhile = HEAP.counts.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start);
-    state.timeline.add_until(PhaseKind::Wait, figures.ready, stop, 0);
+    if state.figures.ready.0 == 0 {
+        // It was taken over before it was ready.
+        state.figures.beside = stop.since(state.figures.start);
+        state.timeline.add_until(PhaseKind::Beside, state.resumed, stop, state.tally.bytes);
+    } else {
+        state.timeline.add_until(PhaseKind::Wait, state.figures.ready, stop, 0);
+    }
+    let figures = state.figures;
     timeline.append(&state.timeline);
     if completed {
         COMPLETED.fetch_add(1, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use larder_sync::gate::{Gate, Inside};
 use larder_sys::loader;
-use larder_sys::signal::Mask;
+use larder_sys::signal::{Mask, mask_all_but};
 use larder_threads::stop;
 
 use crate::inject::{Point, point};
@@ -21,9 +21,7 @@ static GATE: Gate = Gate::new_open();
 ///
 /// Every signal but the stop signal and those of faults is blocked. Returns the mask of before.
 pub(crate) fn mask() -> Mask {
-    let mut mask = Mask::all_but_faults();
-    mask.remove(stop::signal());
-    mask.set()
+    mask_all_but(stop::signal())
 }
 
 /// Waits until no cycle is under way, and keeps new ones out. The caller has [`mask`].

@@ -153,7 +153,7 @@ fn publish(run: Run, kind: usize, size: usize) -> *mut u8 {
         tail.set_state(State::Tail);
     }
     // SAFETY: the first mark byte of the block.
-    unsafe { b.mark(0) }.store(concurrent::birth_mark(kind), Ordering::Relaxed);
+    unsafe { b.mark(0) }.store(concurrent::birth_mark(kind, run.blocks.to_bytes().0), Ordering::Relaxed);
     b.set_state(State::Large);
     HEAP.count_allocated(run.blocks.0 * BLOCK.0);
     ptr::with_exposed_provenance_mut(HEAP.space.address_of(run.first))

@@ -84,7 +84,8 @@ fn format(run: Run, class: usize, kind: usize, owner: u32, part: usize) -> &'sta
 /// Marks a run's cells as handed out.
 fn claim(b: &Block, from: usize, cells: usize) {
     debug_assert!(b.state() == State::Small && !has_cell(b, from, cells, true), "a run that is claimed was free");
-    set_marks(b, from, cells, concurrent::birth_mark(b.kind.get() as usize));
+    let bytes = cells * b.cell.get() as usize;
+    set_marks(b, from, cells, concurrent::birth_mark(b.kind.get() as usize, bytes));
 }
 
 /// Whether any of the cells is taken (or, without `taken`, free).

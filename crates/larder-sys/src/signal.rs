@@ -119,6 +119,13 @@ pub unsafe fn install(signal: i32, handler: Handler, masked: &Mask) -> bool {
     }
 }
 
+/// Masks, for the calling thread, every signal but that one and those of faults; returns the mask before.
+pub fn mask_all_but(signal: i32) -> Mask {
+    let mut mask = Mask::all_but_faults();
+    mask.remove(signal);
+    mask.set()
+}
+
 /// Takes a signal out of the calling thread's mask; returns the mask before.
 pub fn unblock(signal: i32) -> Mask {
     let bit = 1u64 << (signal - 1);

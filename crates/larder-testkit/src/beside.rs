@@ -71,7 +71,7 @@ unsafe extern "C" fn ask() {
 pub(crate) fn as_asked(rules: Rules) -> Rules {
     Rules {
         nothing_else_is_marked: rules.nothing_else_is_marked && !is_asked(),
-        older_words_keep: rules.older_words_keep && (rules.nothing_dangles || !is_young_asked()),
+        older_words_keep: rules.older_words_keep && (rules.nothing_dangles || !is_asked()),
         ..rules
     }
 }

@@ -32,8 +32,8 @@ pub struct Rules {
     /// Words of live objects that lie inside the heap are addresses of allocated objects: the test frees nothing that
     /// it still refers to, and stores no numbers that look like addresses.
     pub nothing_dangles: bool,
-    /// A word keeps an object that came to lie at its address later. A young cycle may not look at such a word: an old object on a page that
-    /// nobody has written since is not scanned.
+    /// A word keeps an object that came to lie at its address later. A cycle beside the program may not look at such a word: what was scanned before, on a
+    /// page that nobody has written since, is not scanned again.
     pub older_words_keep: bool,
     /// No thread that the heap does not know uses it: nobody changes a record while the world is stopped.
     pub everybody_stops: bool,

@@ -392,7 +392,7 @@ fn a_large_object_overtakes_no_cycle() {
     });
 }
 
-/// What dies while a cycle marks is found by the next one at the latest, and what is born in it is kept by it.
+/// Where what is made while a cycle marks is born marked, it is kept by it, and found by the next one.
 #[test]
 fn floating_garbage_lives_for_one_cycle() {
     if !offered(Kind::Uffd) {
@@ -400,6 +400,7 @@ fn floating_garbage_lives_for_one_cycle() {
     }
     in_child("floating_garbage_lives_for_one_cycle", &[], || {
         init(&Options::default());
+        concurrent::set_births(Births::Marked);
         verifier::watch(Rules::WITH_FINALIZERS);
         assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         let hidden = Words::hidden(1000);
@@ -414,6 +415,70 @@ fn floating_garbage_lives_for_one_cycle() {
         assert!(alive() > hidden.count() / 2, "{} of {}", alive(), hidden.count());
         assert!(cycle::collect());
         assert!(alive() < 20, "{} of {}", alive(), hidden.count());
+    });
+}
+
+/// What is made while a cycle traces, and dies, is found by that cycle; what lives is kept, whatever leads to it.
+#[test]
+fn what_is_made_and_dies_while_a_cycle_traces_is_found_by_it() {
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("what_is_made_and_dies_while_a_cycle_traces_is_found_by_it", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::WITH_FINALIZERS);
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+        // Long to trace, so that it is being traced until all the others were made.
+        let chain = Words::roots(1);
+        for i in 0..400_000 {
+            let next = object_of(i, 32).cast::<usize>();
+            // SAFETY: a word of a fresh object.
+            unsafe { next.write(chain.get(0)) };
+            chain.set(0, next.expose_provenance());
+        }
+        // A thread that loses its CPU makes some when all is traced: these are born marked.
+        let found_all = (0..50).any(|_| {
+            let (hidden, kept) = (Words::hidden(1000), Words::roots(1000));
+            concurrent::ask();
+            crowd::wait_until(concurrent::is_under_way);
+            for i in 0..hidden.count() {
+                hidden.set(i, !object_of(i as u64, 64).expose_provenance());
+                kept.set(i, object_of(i as u64, 80).expose_provenance());
+            }
+            crowd::wait_until(|| !concurrent::finish_if_ready() && !concurrent::is_under_way());
+            (0..kept.count()).for_each(|i| check(core::ptr::with_exposed_provenance(kept.get(i)), 80, i as u64));
+            (0..hidden.count()).filter(|&i| object::base(!hidden.get(i)).is_some()).count() < 20
+        });
+        assert!(found_all);
+    });
+}
+
+/// Who collects in a walk over the loader's list has that list, which the marker thread wants to look at roots once more.
+#[test]
+fn who_walks_over_the_loaders_list_collects_while_a_cycle_traces() {
+    unsafe extern "C" fn collect(_: *mut libc::dl_phdr_info, _: usize, _: *mut core::ffi::c_void) -> i32 {
+        // By the end of this the marker thread has traced everything, most often, and waits for the list.
+        (0..2000).for_each(|i| _ = core::hint::black_box(object_of(i, 64)));
+        assert!(cycle::collect());
+        1
+    }
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("who_walks_over_the_loaders_list_collects_while_a_cycle_traces", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::WITH_FINALIZERS);
+        concurrent::set_pause_goal(Nanos(1));
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+        let kept = Words::roots(2000);
+        (0..kept.count()).for_each(|i| kept.set(i, object_of(i as u64, 80).expose_provenance()));
+        for _ in 0..300 {
+            concurrent::ask();
+            crowd::wait_until(|| concurrent::is_under_way() || !concurrent::finish_if_ready());
+            // SAFETY: the function matches, and keeps nothing of its arguments.
+            assert_eq!(unsafe { libc::dl_iterate_phdr(Some(collect), core::ptr::null_mut()) }, 1);
+        }
+        (0..kept.count()).for_each(|i| check(core::ptr::with_exposed_provenance(kept.get(i)), 80, i as u64));
     });
 }
 

@@ -71,8 +71,9 @@ pub fn lock(lock: &Lock) -> Deferral {
         } else {
             core::mem::forget(deferral);
         }
-        // The holder may be a collector that waits for this thread's answer, which a client may have masked.
-        let mask = signal::unblock(stop::signal());
+        // The holder may be a collector that waits for this thread's answer, which a client may have masked. A client's handler that ran in here, and
+        // waited for a cycle, would keep the lock, or the one wake that its release is worth, from the collector of that cycle.
+        let mask = signal::mask_all_but(stop::signal());
         lock.lock_raw();
         // SAFETY: taken in the line above.
         unsafe { lock.unlock_raw() };

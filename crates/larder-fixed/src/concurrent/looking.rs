@@ -11,7 +11,7 @@ use larder_trace::{Interior, Marker};
 use larder_units::{Bytes, Nanos};
 
 use super::marking::{in_short_stop, with_marker, with_marker_of};
-use super::{Births, HURRY, State, Way, births, own_state, pause_goal};
+use super::{Births, HURRY, State, Way, own_state, pause_goal};
 use crate::view::View;
 use crate::{cycle, hooks, roots, stacks};
 
@@ -92,9 +92,9 @@ unsafe fn look_at_stack(marker: &mut Marker<'_, View>, t: &'static Thread, stack
 /// A few that do not in time are looked at in one more stop: the main thread's stack may lead to everything. Returns how many threads
 /// they were. The caller holds the loader's list.
 pub(super) fn look_at_stacks(look: Look) -> usize {
-    let State { round, looks_at_stacks: stacks, watch, stacks: watched, aside, tally, .. } = own_state();
+    let State { round, looks_at_stacks: stacks, watch, stacks: watched, aside, tally, births, .. } = own_state();
     let (round, stacks) = (*round, *stacks);
-    let watches = look == Look::First && births() != Births::Unmarked;
+    let watches = look == Look::First && *births != Births::Unmarked;
     let mut watch = watch.as_mut().filter(|watch| watches && watch.takes_more());
     let begun = clock::now();
     let is_late = || clock::now().since(begun) >= PATIENCE_FOR_ALL;
@@ -126,7 +126,7 @@ pub(super) fn look_at_stacks(look: Look) -> usize {
     if (looked.missed > 0 || is_late()) && !HURRY.load(Ordering::Relaxed) {
         look_at_missed(look, round, stacks);
     }
-    let births_are_marked = look == Look::Second || births() == Births::Marked;
+    let births_are_marked = look == Look::Second || own_state().births == Births::Marked;
     own_state().stacks.count_from_here(births_are_marked && !HURRY.load(Ordering::Relaxed));
     looked.held + looked.asked
 }

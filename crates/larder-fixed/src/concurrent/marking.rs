@@ -16,11 +16,11 @@ use larder_units::{Blocks, Bytes, Nanos, PAGE};
 
 use super::guests::{LEFT, with_guests};
 use super::looking::{Look, look_at_stacks, look_in_stop};
-use super::watching::{end_watch_of_stacks, fetch, rest_watch, watch_all};
+use super::watching::{Which, end_watch_of_stacks, fetch, rest_watch, watch_all};
 use super::{
-    ASKED, BELL, BORN_MARKED, BY_HELPERS, Births, CHOSEN_MARKERS, Figures, HURRY, IDLE, MARKED, MARKING, NEXT_MARKERS,
-    READY, State, TO_MARK, TRACED_NS, Way, births, change, enter, finds_unmade, own_state, pause_goal, phase, turn_off,
-    way,
+    ASKED, BELL, BORN_EARLY, BORN_MARKED, BY_HELPERS, Births, CHOSEN_MARKERS, FINDS_UNMADE, Figures, HURRY, IDLE,
+    LOOKING, MARKED, MARKING, NEXT_MARKERS, READY, State, TO_MARK, TRACED_NS, Way, births_of, change, enter,
+    finds_unmade, own_state, pause_goal, phase, turn_off, way,
 };
 use crate::ablation::Optimization;
 use crate::barrier::{self, Algorithm};
@@ -202,8 +202,11 @@ unsafe fn start() {
     cycle::begin_epochs(if state.young { now.of_young_cycle() } else { now.of_full_cycle() });
     untold::tell_all();
     state.since_at_start = HEAP.counts.since.load(Ordering::Relaxed);
-    state.since_born_marked = (births() == Births::Marked).then_some(state.since_at_start);
+    state.births = births_of(state.way);
+    state.since_born_marked = (state.births == Births::Marked).then_some(state.since_at_start);
     BORN_MARKED.store(state.since_born_marked.is_some(), Ordering::Relaxed);
+    BORN_EARLY.store(0, Ordering::Relaxed);
+    FINDS_UNMADE.store(state.births == Births::Unmarked, Ordering::Relaxed);
     let to_mark = if state.young { state.since_at_start } else { HEAP.live.load(Ordering::Relaxed) };
     TO_MARK[usize::from(state.young)].store(to_mark, Ordering::Relaxed);
     let way = state.way;
@@ -225,37 +228,56 @@ unsafe fn start() {
     });
 }
 
+/// What became of the second look.
+enum Second {
+    /// There was none, or it is over; whether nothing is left to be marked.
+    Over { drained: bool },
+    /// Somebody else finishes the cycle, or has.
+    TakenOver,
+}
+
 /// What there was when the cycle began is traced. From here on objects are born marked, and what was made meanwhile is found from the
-/// roots, which are looked at again, unless it is little; so the final stop need not. Returns whether nothing is left.
-fn find_what_was_made() -> bool {
-    if births() != Births::Late {
-        return true;
+/// roots, which are looked at again, unless it is little; so the final stop need not.
+fn find_what_was_made() -> Second {
+    let state = own_state();
+    if state.births != Births::Late {
+        return Second::Over { drained: true };
     }
-    let made = HEAP.counts.since.load(Ordering::Relaxed).saturating_sub(own_state().since_at_start);
-    if !policy::is_worth_a_second_look(Bytes(made), pause_goal()) && !own_state().stacks.are_watched() {
+    let made = HEAP.counts.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start);
+    let is_worth = policy::is_worth_a_second_look(Bytes(made), pause_goal()) || state.stacks.are_watched();
+    if !is_worth || cycle::is_disabled() {
         bear_marked();
-        return true;
+        return Second::Over { drained: true };
     }
-    gate::with_objects_inside(|| {
-        let stopped = cycle::with_cycle_lock(|| {
-            if !HURRY.load(Ordering::Relaxed) {
+    // Who collects in a walk over the loader's list has that list, and waits for the end of `MARKING`.
+    enter(LOOKING);
+    MARKED.bump_and_wake_all();
+    let is_ours = gate::with_objects_inside(|| {
+        let is_ours = cycle::with_cycle_lock(|| {
+            let is_ours = change(LOOKING, MARKING);
+            if is_ours {
                 in_short_stop(PhaseKind::SecondStop, || {
                     untold::tell_all();
                     bear_marked();
                     with_marker(look_in_stop);
                 });
             }
-            own_state().since_born_marked.is_some()
+            is_ours
         });
-        if stopped {
+        if is_ours {
             look_beside(Look::Second);
         }
+        is_ours
     });
-    let begun = clock::now();
+    if !is_ours {
+        return Second::TakenOver;
+    }
+    let (begun, before) = (clock::now(), own_state().tally.bytes);
     let drained = drain(Bytes(made));
     let State { timeline, tally, .. } = own_state();
-    timeline.add(PhaseKind::TraceNew, begun, tally.bytes);
-    drained
+    let ended = timeline.add(PhaseKind::TraceNew, begun, tally.bytes - before);
+    TRACED_NS.fetch_add(ended.since(begun).0, Ordering::Relaxed);
+    Second::Over { drained }
 }
 
 /// Objects are born marked from here on.
@@ -312,7 +334,9 @@ fn drain(work: Bytes) -> bool {
         CREW.open_beside(marker, true);
         loop {
             if markers > 1 {
+                way::count_steps(false);
                 let (others, overflowed) = CREW.mark_beside(markers, marker, &beside);
+                way::count_steps(true);
                 marker.tally += others;
                 BY_HELPERS.fetch_add(others.bytes as u64, Ordering::Relaxed);
                 if overflowed {
@@ -374,7 +398,7 @@ fn bring(aside: &mut Vector<Entry>) {
     });
 }
 
-/// From `MARKING` to `READY`.
+/// From `MARKING` to `READY`, unless somebody takes the cycle over.
 fn mark() {
     let begun = clock::now();
     let mut found_before = None;
@@ -382,7 +406,12 @@ fn mark() {
     let mut again = drain(Bytes(TO_MARK[usize::from(*young)].load(Ordering::Relaxed)));
     let traced = timeline.add(PhaseKind::Trace, begun, tally.bytes);
     TRACED_NS.store(traced.since(begun).0, Ordering::Relaxed);
-    again = again && find_what_was_made();
+    if again {
+        match find_what_was_made() {
+            Second::Over { drained } => again = drained,
+            Second::TakenOver => return,
+        }
+    }
     let mut rounds = 0;
     while again {
         let begun = clock::now();
@@ -406,8 +435,7 @@ fn clean() -> Option<usize> {
     let new = Epochs::now().new;
     let begun = clock::now();
     let found = with_marker_of(aside, tally, |marker| {
-        let found =
-            fetch(watch, *way, watched, Some(dirty::has_marked), |low, high| dirty::push(marker, new, low, high));
+        let found = fetch(watch, *way, watched, Some(Which::Marked), |low, high| dirty::push(marker, new, low, high));
         if found.is_err() {
             // Pages may be clean that nobody has scanned: everything that is marked is scanned again in the stop.
             marker.note_overflow();

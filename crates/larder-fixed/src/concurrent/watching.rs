@@ -7,7 +7,7 @@ use larder_units::{Bytes, PAGE};
 
 use super::{State, Way, ending, is_on, own_state, wanted};
 use crate::heap::HEAP;
-use crate::{barrier, generations};
+use crate::{barrier, dirty, generations};
 
 /// Between cycles, before the watch itself ends or goes on.
 pub(super) fn end_watch_of_stacks() {
@@ -54,17 +54,11 @@ fn go_on_with_what_was_left() {
     let Some(watch) = watch else { return };
     let low = HEAP.space.base();
     let mut free = low;
-    _ = for_each_watched(
-        Kind::Uffd,
-        low,
-        low + *watched,
-        |_| true,
-        |low, high| {
-            watch.end(free, low);
-            free = high;
-            Ok(())
-        },
-    );
+    _ = for_each_watched(Kind::Uffd, low, low + *watched, Which::InUse, |low, high| {
+        watch.end(free, low);
+        free = high;
+        Ok(())
+    });
     watch.end(free, low + *watched);
     ending::cancel();
     *watched = 0;
@@ -110,7 +104,7 @@ pub(super) fn watch_all() -> Result<(), WatchError> {
     if goes_on && *way == Way::Watch(Kind::Uffd) {
         // What was written does not matter to a full cycle.
         generations::watch_ends();
-        fetch(watch, *way, watched, Some(|_| true), |_, _| {})?;
+        fetch(watch, *way, watched, Some(Which::InUse), |_, _| {})?;
         generations::watch_has_begun();
         return Ok(());
     }
@@ -144,7 +138,7 @@ pub(super) fn watch_all() -> Result<(), WatchError> {
     state.watched = high - low;
     if let Some(watch) = &mut state.watch {
         extend(watch)?;
-        for_each_watched(kind, low, high, |_| true, |low, high| watch.begin(low, high))?;
+        for_each_watched(kind, low, high, Which::InUse, |low, high| watch.begin(low, high))?;
         generations::watch_has_begun();
     }
     Ok(())
@@ -155,19 +149,39 @@ fn extend(watch: &mut Watch) -> Result<(), WatchError> {
     watch.extend(HEAP.space.base() + HEAP.space.mapped().0)
 }
 
-/// Whether pages of a block in use are worth being made clean.
-pub(super) type Matters = fn(&'static Block) -> bool;
+/// What is made clean.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Blocks in use, when the watch begins. Whoever is given another one writes to it, which then costs no fault.
+    InUse,
+    /// Of these, in a round of cleaning, the ones that hold something marked: what is in others was made lately, will be dead by the end of the
+    /// cycle most often, and need not be scanned until it is marked.
+    Marked,
+}
 
-/// Blocks beside one another that are left out of the watch: fewer are not worth a system call.
-const LEFT_OUT: usize = 15;
+impl Which {
+    /// Blocks beside one another that are left out: fewer are not worth a system call, which in a round of cleaning interrupts the
+    /// other CPUs as well.
+    fn least_left_out(self) -> usize {
+        match self {
+            Self::InUse => 4,
+            Self::Marked => 16,
+        }
+    }
 
-/// Calls `f` for the parts of `[low, high)`, which begins with the heap, that are to be made clean. With `uffd` these are the blocks in
-/// use which `matters` finds worth it: whoever is given another one writes to it, which then costs no fault, and its pages count as written until they are made clean.
+    fn has(self, block: &'static Block) -> bool {
+        matches!(block.state(), BlockState::Small | BlockState::Large | BlockState::Tail)
+            && (self == Self::InUse || dirty::has_marked(block))
+    }
+}
+
+/// Calls `f` for the parts of `[low, high)`, which begins with the heap, that are to be made clean; with kinds other than `uffd` for all of it. Pages of
+/// the rest count as written.
 fn for_each_watched(
     kind: Kind,
     low: usize,
     high: usize,
-    matters: Matters,
+    which: Which,
     mut f: impl FnMut(usize, usize) -> Result<(), WatchError>,
 ) -> Result<(), WatchError> {
     if kind != Kind::Uffd {
@@ -177,11 +191,10 @@ fn for_each_watched(
     let mut run = (0, 0);
     for index in 0..(high - low) >> BLOCK_SHIFT {
         // SAFETY: below the frontier.
-        let block = unsafe { HEAP.space.block(index) };
-        if !matches!(block.state(), BlockState::Small | BlockState::Large | BlockState::Tail) || !matters(block) {
+        if !which.has(unsafe { HEAP.space.block(index) }) {
             continue;
         }
-        if index > run.1 + LEFT_OUT {
+        if index >= run.1 + which.least_left_out() {
             if run.0 < run.1 {
                 f(low + (run.0 << BLOCK_SHIFT), low + (run.1 << BLOCK_SHIFT))?;
             }
@@ -193,13 +206,12 @@ fn for_each_watched(
 }
 
 /// Calls `f` for every run of pages written since it was asked for the last time, and makes them `clean` where that is worth it. Returns how many pages
-/// they were. What is not made clean counts as written the next time: that of blocks without a marked object, most often, which hold what was made and will be dead by the
-/// end of the cycle.
+/// they were. What is not made clean counts as written the next time.
 pub(super) fn fetch(
     watch: &mut Option<Watch>,
     way: Way,
     watched: &mut usize,
-    clean: Option<Matters>,
+    clean: Option<Which>,
     mut f: impl FnMut(usize, usize),
 ) -> Result<usize, WatchError> {
     if let Way::Barrier(_) = way {
@@ -211,9 +223,9 @@ pub(super) fn fetch(
     *watched = (high - low).max(*watched);
     let Some(watch) = watch else { return Ok(0) };
     extend(watch)?;
-    let Some(matters) = clean else { return watch.fetch(low, high, false, &mut f) };
+    let Some(which) = clean else { return watch.fetch(low, high, false, &mut f) };
     let mut pages = 0;
-    for_each_watched(watch.kind(), low, high, matters, |low, high| {
+    for_each_watched(watch.kind(), low, high, which, |low, high| {
         pages += watch.fetch(low, high, true, &mut f)?;
         Ok(())
     })?;

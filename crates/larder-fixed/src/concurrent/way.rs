@@ -5,7 +5,7 @@
 //! while a cycle is under way, and sees that the marker thread does not get on, gives its CPU away: to the marker thread, or to one
 //! of the few others that may have it before. Whoever is alone on its CPU keeps it.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use larder_policy::concurrent as policy;
 use larder_sys::{clock, thread};
@@ -15,8 +15,15 @@ use crate::pacing;
 
 /// Bytes allocated since the last cycle from which on way is made. Sync: a statistic that decides when.
 static FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Whether the marker thread is at what it counts its steps in, or has yet to get there: marking, alone. Sync: it alone writes; a hint.
+static COUNTS: AtomicBool = AtomicBool::new(true);
 /// Counts while the marker thread marks. Sync: it alone writes; a hint.
-static STEPS: AtomicU32 = AtomicU32::new(0);
+static STEPS: Steps = Steps(AtomicU32::new(0));
+
+/// On a line of its own: it is written all the time.
+#[repr(align(128))]
+struct Steps(AtomicU32);
+
 /// What the last thread saw there that allocated. Sync: a hint.
 static SEEN: AtomicU32 = AtomicU32::new(0);
 /// Before that nobody gives a CPU away, in nanoseconds. Sync: a hint.
@@ -29,7 +36,12 @@ pub(super) fn is_to_be_given(since: usize) {
 
 /// The marker thread gets on with its marking.
 pub(super) fn step() {
-    STEPS.store(STEPS.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    STEPS.0.store(STEPS.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}
+
+/// The marker thread is about to mark with helpers, and does not count its steps meanwhile; or is through with that.
+pub(super) fn count_steps(counts: bool) {
+    COUNTS.store(counts, Ordering::Relaxed);
 }
 
 /// Makes way if the marker thread does not get on, by all appearances, and has had time to.
@@ -42,8 +54,8 @@ pub(super) fn give(since: usize) {
 
 /// As [`give`], late in a cycle.
 pub(super) fn give_if_it_stands() {
-    let steps = STEPS.load(Ordering::Relaxed);
-    if SEEN.load(Ordering::Relaxed) == steps {
+    let steps = STEPS.0.load(Ordering::Relaxed);
+    if SEEN.load(Ordering::Relaxed) == steps && COUNTS.load(Ordering::Relaxed) {
         give_now_and_then();
     }
     SEEN.store(steps, Ordering::Relaxed);

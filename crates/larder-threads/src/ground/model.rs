@@ -125,6 +125,11 @@ pub(crate) mod signal {
         Mask(signals::mask(false))
     }
 
+    /// The same: there are no other signals.
+    pub(crate) fn mask_all_but(signal: i32) -> Mask {
+        unblock(signal)
+    }
+
     /// No client of a model handles signals.
     pub(crate) fn handling(_: i32) -> Handling {
         Handling { handler: crate::stop::on_signal as *const () as usize, has_context: true }
