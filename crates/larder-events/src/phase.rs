@@ -44,7 +44,7 @@ phases! {
     Watch = 2, "watch", "bytes", "Before it begins, beside the program: every page of the heap is made clean.";
     StartStop = 3, "start_stop", "threads", "The short stop at the beginning of a concurrent cycle, until the threads were resumed.";
     StopThreads = 4, "stop_threads", "threads", "In a stop: from the request until all threads stood still.";
-    StartRoots = 5, "start_roots", "", "In the first stop: uncollectable objects, and the stacks, registers and thread-local storage of threads that ran, as far as that is quickly done.";
+    StartRoots = 5, "start_roots", "", "In a short stop: uncollectable objects (in the first), and the stacks, registers and thread-local storage of threads that ran, as far as that is quickly done.";
     Beside = 6, "mark_beside", "bytes", "Beside the program, until only the final stop was left.";
     StaticData = 7, "static_data", "", "Beside the program: static data.";
     Stacks = 19, "stacks", "threads", "Beside the program: stacks, registers and thread-local storage of the other threads, of which each stands still for a moment.";

@@ -91,7 +91,7 @@ pub struct CycleRecord {
     /// From the beginning of a concurrent cycle until only the final stop was left; zero for a stop cycle. The fields above
     /// are about the final stop.
     pub marked_beside: Nanos,
-    /// The short stop at the beginning of a concurrent cycle.
+    /// The longest of the short stops of a concurrent cycle before the final one.
     pub start_pause: Nanos,
     /// How often a concurrent cycle scanned written pages beside the program.
     pub cleaning_rounds: u64,

@@ -2,7 +2,7 @@
 //!
 //! The rule of incremental update: a marked object on a written page may refer to an object that nobody has seen, so what
 //! it has on that page is scanned again. An object that is not marked is not: whoever marks it later scans it later. A cell
-//! that was handed out during the cycle is born marked, and its page was written by whoever filled it.
+//! that was born marked lies on a page that was written by whoever filled it.
 //!
 //! While a cycle marks beside the program no block gets another class or kind, so a record that says `Small` or `Large`
 //! can be read at leisure; one that is published meanwhile is seen by the next look, since whoever uses it writes to it.

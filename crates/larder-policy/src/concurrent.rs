@@ -192,7 +192,7 @@ pub struct CrewFacts {
     pub live_before: Bytes,
     /// Bytes that may be allocated until the next cycle should have ended.
     pub budget: Bytes,
-    /// Bytes that were allocated while the last concurrent cycle ran, and how many markers it had; `None` before the first.
+    /// Bytes that were allocated from the request for the last concurrent cycle until its end, and how many markers it had; `None` before the first.
     pub meanwhile: Option<(Bytes, usize)>,
 }
 

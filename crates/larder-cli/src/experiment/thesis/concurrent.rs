@@ -163,7 +163,7 @@ pub fn chapter_5(bench: &Bench, size: Size) -> Result<Report, Failure> {
     report.say(
         "Stop: cycles stop the program. Stop-Soft: the same, and the program calls a barrier at each pointer that it stores (its -soft form). Conc-VM: marking beside the program, \
          pages are watched by mprotect, written ones are scanned in the final stop, objects are born unmarked. Conc-Soft: the same with the software barrier. \
-         The others are Larder's: uffd is its default, with written memory cleaned beside the program and objects born marked; the rest differ from it as their names say.",
+         The others are Larder's: uffd is its default, with written memory cleaned beside the program and objects born marked when it has traced; the rest differ from it as their names say.",
     );
     programs(bench, size, &mut report)?;
     latency(bench, size, &mut report)?;
