@@ -653,16 +653,17 @@ pub(crate) fn finished(completed: bool, stop: Nanos, timeline: &mut Timeline) ->
     MEANWHILE[usize::from(state.young)].store(allocated_since_request(), Ordering::Relaxed);
     LAST_MARKERS.store(state.figures.markers as usize, Ordering::Relaxed);
     barrier::activate(None);
-    WAS_HURRIED.store(state.figures.hurried, Ordering::Relaxed);
     let meanwhile = HEAP.counts.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start);
     if state.figures.ready.0 == 0 {
         // It was taken over before it was ready.
+        state.figures.hurried = true;
         state.figures.beside = stop.since(state.figures.start);
         state.timeline.add_until(PhaseKind::Beside, state.resumed, stop, state.tally.bytes);
     } else {
         state.timeline.add_until(PhaseKind::Wait, state.figures.ready, stop, 0);
     }
     let figures = state.figures;
+    WAS_HURRIED.store(figures.hurried, Ordering::Relaxed);
     timeline.append(&state.timeline);
     if completed {
         COMPLETED.fetch_add(1, Ordering::Relaxed);
