@@ -57,8 +57,9 @@ use crate::epochs::Epochs;
 use crate::heap::HEAP;
 use crate::timeline::Timeline;
 use crate::view::View;
-use crate::{cycle, dirty, generations, kind, own_threads, pacing, settings};
+use crate::{cycle, dirty, generations, own_threads, pacing, settings};
 
+mod births;
 mod ending;
 mod guests;
 mod looking;
@@ -67,6 +68,8 @@ mod stacks;
 mod watching;
 mod way;
 
+pub(crate) use births::birth_mark;
+pub use births::{Births, set_births};
 pub(crate) use ending::about_to_write;
 pub(crate) use guests::hand_over;
 use guests::{HANDED_OVER_NESTED, HELP_FROM, help, with_guests};
@@ -105,16 +108,6 @@ static HURRY: AtomicBool = AtomicBool::new(false);
 static START_AFTER: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Bytes allocated since the last cycle when this one was asked for. Sync: as `START_AFTER`.
 static SINCE_AT_REQUEST: AtomicUsize = AtomicUsize::new(0);
-/// See [`set_births`]: the place of a [`Births`] in its enumeration. Sync: a setting.
-static BIRTHS: AtomicU32 = AtomicU32::new(Births::Late as u32);
-/// While a cycle marks beside the program: whether objects are born marked. Sync: the marker thread writes, in a stopped world where stacks are watched (see
-/// [`stacks`]); otherwise a refill is right with either value.
-static BORN_MARKED: AtomicBool = AtomicBool::new(true);
-/// Bytes that were born marked in this cycle while others were not. Sync: a statistic, cleared in the first stop.
-static BORN_EARLY: AtomicUsize = AtomicUsize::new(0);
-/// Whether a marker may come upon an object that names its own descriptor before it is made: where objects are never born marked. Sync: the
-/// marker thread writes in the first stop.
-static FINDS_UNMADE: AtomicBool = AtomicBool::new(false);
 /// Longest pause that is wanted, in nanoseconds. Sync: a setting.
 static GOAL_NS: AtomicU64 = AtomicU64::new(1_000_000);
 /// Bytes allocated from the request for the last full concurrent cycle until its end, and for the last young one; the largest number before the first.
@@ -344,62 +337,6 @@ pub fn completed() -> [u64; 2] {
     [COMPLETED.load(Ordering::Relaxed), OVERTAKEN.load(Ordering::Relaxed)]
 }
 
-/// How objects begin that are made while a cycle marks beside the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Births {
-    /// Unmarked while it traces, and marked from then on.
-    Late,
-    /// Marked: what dies meanwhile is kept until the next cycle.
-    Marked,
-    /// Unmarked, as in the thesis: the final stop has more to mark.
-    Unmarked,
-}
-
-/// Chooses how objects begin that are made while a cycle marks. Before the first cycle.
-pub fn set_births(births: Births) {
-    BIRTHS.store(births as u32, Ordering::Relaxed);
-}
-
-/// Those of a cycle of that way.
-fn births_of(way: Way) -> Births {
-    const LATE: u32 = Births::Late as u32;
-    const MARKED: u32 = Births::Marked as u32;
-    match BIRTHS.load(Ordering::Relaxed) {
-        // A snapshot has nobody else who looks at them.
-        _ if way == Way::Barrier(Algorithm::Snapshot) => Births::Marked,
-        LATE => Births::Late,
-        MARKED => Births::Marked,
-        _ => Births::Unmarked,
-    }
-}
-
-fn finds_unmade() -> bool {
-    FINDS_UNMADE.load(Ordering::Relaxed)
-}
-
-/// The mark byte of objects of a kind, so many bytes, that are handed out now. The caller holds the lock of a class, or of the large objects, or defers
-/// stops: until then the epochs stay.
-#[inline]
-pub(crate) fn birth_mark(kind: usize, bytes: usize) -> u8 {
-    let epochs = Epochs::now();
-    if !epochs.marking() {
-        return epochs.young;
-    }
-    if BORN_MARKED.load(Ordering::Relaxed) {
-        return epochs.new;
-    }
-    if is_never_born_unmarked(kind) {
-        BORN_EARLY.fetch_add(bytes, Ordering::Relaxed);
-        return epochs.new;
-    }
-    epochs.young
-}
-
-/// See the module.
-fn is_never_born_unmarked(kind: usize) -> bool {
-    kind::uncollectable(kind) || (kind::names_own_descriptor(kind) && !finds_unmade())
-}
-
 /// Chooses how many markers mark beside the program, at most 16; 0 leaves it to the heap
 /// ([`larder_policy::concurrent::markers`]).
 pub fn set_markers(markers: usize) {
@@ -570,7 +507,7 @@ pub(crate) fn claim() -> Found {
             IDLE => return Found::Nothing,
             // It was due before it could begin.
             ASKED if change(ASKED, IDLE) => {
-                WAS_HURRIED.store(HEAP.cycle_due(), Ordering::Relaxed);
+                WAS_HURRIED.fetch_or(HEAP.cycle_due(), Ordering::Relaxed);
                 count_overtaken();
                 return Found::Nothing;
             }
@@ -635,7 +572,7 @@ pub(crate) fn found_live(waste: Bytes) -> Tally {
     let state = unsafe { &*STATE.0.get() };
     let now = HEAP.counts.since.load(Ordering::Relaxed);
     let late = state.since_born_marked.map_or(0, |from| now.saturating_sub(from));
-    let born = (late + BORN_EARLY.load(Ordering::Relaxed)).saturating_sub(waste.0);
+    let born = (late + births::early()).saturating_sub(waste.0);
     let survivors = if state.young {
         // As far as is known: what died of them, or of what was handed out since, was not looked for.
         HEAP.live.load(Ordering::Relaxed).saturating_sub(HEAP.freed.load(Ordering::Relaxed))

@@ -80,7 +80,7 @@ fn push_cells(marker: &mut Marker<'_, View>, new: u8, b: &'static Block, start: 
 pub(crate) fn has_marked(b: &'static Block) -> bool {
     // SAFETY: a tail's head is a block of the table.
     let b = if b.state() == State::Tail { unsafe { HEAP.space.block(b.head.get() as usize) } } else { b };
-    // SAFETY: blocks in use stay what they are.
+    // SAFETY: blocks in use stay what they are, and the record of a run has its marks before its tails say where it begins.
     find_byte(unsafe { b.all_marks() }, 0, Epochs::now().new, true) < b.cells.get() as usize
 }
 

@@ -18,9 +18,8 @@ use super::guests::{LEFT, with_guests};
 use super::looking::{Look, look_at_stacks, look_in_stop};
 use super::watching::{Which, end_watch_of_stacks, fetch, rest_watch, watch_all};
 use super::{
-    ASKED, BELL, BORN_EARLY, BORN_MARKED, BY_HELPERS, Births, CHOSEN_MARKERS, FINDS_UNMADE, Figures, HURRY, IDLE,
-    LOOKING, MARKED, MARKING, NEXT_MARKERS, READY, State, TO_MARK, TRACED_NS, Way, births_of, change, enter,
-    finds_unmade, own_state, pause_goal, phase, turn_off, way,
+    ASKED, BELL, BY_HELPERS, Births, CHOSEN_MARKERS, Figures, HURRY, IDLE, LOOKING, MARKED, MARKING, NEXT_MARKERS,
+    READY, State, TO_MARK, TRACED_NS, Way, births, change, enter, own_state, pause_goal, phase, turn_off, way,
 };
 use crate::ablation::Optimization;
 use crate::barrier::{self, Algorithm};
@@ -85,13 +84,13 @@ fn begin() {
     let wanted = NEXT_MARKERS.load(Ordering::Relaxed);
     own_state().markers = if wanted > 1 { cycle::prepared(|| CREW.prepare(wanted)).max(1) } else { 1 };
     if cycle::is_disabled() {
-        give_way();
+        call_off();
         return;
     }
     if let Err(e) = watch_all() {
         say!("cannot watch writes ({}: errno {}): cycles are not concurrent any more", e.call, e.errno);
         turn_off();
-        give_way();
+        call_off();
         return;
     }
     let State { timeline, watched, .. } = own_state();
@@ -134,7 +133,7 @@ fn look_beside(look: Look) {
 }
 
 /// From `ASKED` to `IDLE`: there will be no cycle.
-fn give_way() {
+fn call_off() {
     if change(ASKED, IDLE) {
         pacing::renew_budget();
     }
@@ -202,11 +201,8 @@ unsafe fn start() {
     cycle::begin_epochs(if state.young { now.of_young_cycle() } else { now.of_full_cycle() });
     untold::tell_all();
     state.since_at_start = HEAP.counts.since.load(Ordering::Relaxed);
-    state.births = births_of(state.way);
+    state.births = births::begin(state.way);
     state.since_born_marked = (state.births == Births::Marked).then_some(state.since_at_start);
-    BORN_MARKED.store(state.since_born_marked.is_some(), Ordering::Relaxed);
-    BORN_EARLY.store(0, Ordering::Relaxed);
-    FINDS_UNMADE.store(state.births == Births::Unmarked, Ordering::Relaxed);
     let to_mark = if state.young { state.since_at_start } else { HEAP.live.load(Ordering::Relaxed) };
     TO_MARK[usize::from(state.young)].store(to_mark, Ordering::Relaxed);
     let way = state.way;
@@ -283,7 +279,7 @@ fn find_what_was_made() -> Second {
 /// Objects are born marked from here on.
 fn bear_marked() {
     own_state().since_born_marked = Some(HEAP.counts.since.load(Ordering::Relaxed));
-    BORN_MARKED.store(true, Ordering::Relaxed);
+    births::are_marked_now();
 }
 
 /// Runs `f` with a marker that goes on where the last one was. Its queue is empty afterwards.
@@ -294,7 +290,7 @@ pub(super) fn with_marker_of<R>(
 ) -> R {
     // SAFETY: the marker thread, one at a time; the thread was created after `prepare_beside`.
     let mut marker = Marker::new(View::new(Epochs::now()), unsafe { CREW.beside() });
-    marker.put_aside(aside, finds_unmade());
+    marker.put_aside(aside, births::finds_unmade());
     let result = f(&mut marker);
     marker.flush();
     *tally += marker.tally;
@@ -329,7 +325,7 @@ fn drain(work: Bytes) -> bool {
     };
     let markers = worth.clamp(1, *markers);
     figures.markers = figures.markers.max(markers as u32);
-    let beside = Beside { interrupted: &HURRY, bring, made_meanwhile: finds_unmade() };
+    let beside = Beside { interrupted: &HURRY, bring, made_meanwhile: births::finds_unmade() };
     with_marker_of(aside, tally, |marker| {
         CREW.open_beside(marker, true);
         loop {

@@ -55,16 +55,21 @@ pub(super) fn give(since: usize) {
 /// As [`give`], late in a cycle.
 pub(super) fn give_if_it_stands() {
     let steps = STEPS.0.load(Ordering::Relaxed);
-    if SEEN.load(Ordering::Relaxed) == steps && COUNTS.load(Ordering::Relaxed) {
+    if SEEN.load(Ordering::Relaxed) != steps {
+        SEEN.store(steps, Ordering::Relaxed);
+    } else if COUNTS.load(Ordering::Relaxed) {
         give_now_and_then();
     }
-    SEEN.store(steps, Ordering::Relaxed);
 }
 
 /// Gives the CPU away, if nobody has for a while.
 pub(super) fn give_now_and_then() {
-    let (cpus, now) = (pacing::usable_cpus(), clock::now());
-    if now.0 >= NEXT_NS.load(Ordering::Relaxed) && policy::makes_way(REGISTRY.count() as usize, cpus) {
+    let cpus = pacing::usable_cpus();
+    if !policy::makes_way(REGISTRY.count() as usize, cpus) {
+        return;
+    }
+    let now = clock::now();
+    if now.0 >= NEXT_NS.load(Ordering::Relaxed) {
         NEXT_NS.store(now.0 + policy::MAKES_WAY_EVERY.0 / cpus as u64, Ordering::Relaxed);
         thread::yield_now();
     }
