@@ -12,7 +12,8 @@
 //! Fields are atomics only so that a reader who holds a stale or made-up address (a conservative word, `GC_base` of
 //! anything) reads some value rather than a data race; all of them are `Relaxed`. Who may write: a free record, the
 //! holder of the pool's lock; a `Small` or `Large` one, whoever took the run from the pool, until it is published by
-//! `state` (Release); later only the lists' fields and `swept`, under the lock of the class, and `frees_until_look`.
+//! `state` (Release); later only the lists' fields and `swept`, under the lock of the class, and `frees_until_look` and
+//! [`Block::note_free`], which lasts for ever.
 
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering};
 
@@ -36,6 +37,9 @@ pub enum State {
 
 /// No block: ends the lists.
 pub const NONE: u32 = u32::MAX;
+
+/// The bit of [`Block::was_freed_in`] beside the part.
+const FREED: u8 = 1 << 7;
 
 macro_rules! field {
     ($(#[$doc:meta])* $name:ident: $atomic:ty, $plain:ty) => {
@@ -115,8 +119,8 @@ pub struct Block {
     pub frees_until_look: Field16,
     /// The epoch in which the block was put among those to be swept again (`Small`).
     pub again: Field8,
-    /// In which of several lists that belong to nobody in particular the block is (`Small`).
-    pub part: Field8,
+    /// See [`Self::part`], and above it [`FREED`].
+    part: Field8,
     /// Exact usable bytes (`Large`); 1 where the run's content is known to be zero (`Free`, `Owned`).
     pub size: FieldWord,
 }
@@ -174,7 +178,29 @@ impl Block {
 
     /// The owner in whose lists the block is, or the part of everybody's lists (`Small`).
     pub fn lists(&self) -> usize {
-        if self.owner.get() == NONE { self.part.get() as usize } else { self.owner.get() as usize }
+        if self.owner.get() == NONE { self.part() } else { self.owner.get() as usize }
+    }
+
+    /// In which of several lists that belong to nobody in particular the block is (`Small`).
+    pub fn part(&self) -> usize {
+        (self.part.get() & !FREED) as usize
+    }
+
+    /// See [`Self::part`], which is below 128.
+    pub fn set_part(&self, part: usize) {
+        self.part.set(self.part.get() & FREED | part as u8 & !FREED);
+    }
+
+    /// Whether something was ever freed explicitly in the block, whatever it has been used for since.
+    #[inline(always)]
+    pub fn was_freed_in(&self) -> bool {
+        self.part.get() & FREED != 0
+    }
+
+    /// Something is about to be freed explicitly in the block. The caller's object is there until then, so the block keeps its part.
+    #[inline(always)]
+    pub fn note_free(&self) {
+        self.part.set(self.part.get() | FREED);
     }
 
     /// A sweep is through with the block: the next explicit free there has a look, for it must be swept again.

@@ -24,6 +24,12 @@
 //! snapshot, which has nobody else who would look at it; uncollectable objects, since a marker that saw one freed could keep it for ever; and objects that name
 //! their own descriptor, since a marker that comes upon one too early would take what the memory held before for that.
 //!
+//! **Words that are older than the object at their address.** A program that frees explicitly may leave the address in an object, be given the
+//! same memory later, and not store the new pointer, as the old one is equal: that object may have been scanned before, and nobody writes to it. What a cycle frees
+//! nobody refers to, so there are such words for blocks alone in which something was freed explicitly, which their records keep
+//! ([`Block::was_freed_in`](larder_blocks::Block::was_freed_in)). There objects are always born marked, in a young cycle and before it, too. An object that was
+//! there when the word was scanned was marked then, one in a buffer included; one that came since was born marked.
+//!
 //! **What waits until the marking has ended**: blocks do not return to the pool (a word that the marker has just looked up
 //! must not lead to another class), so the census rests, and a large object that is freed explicitly goes when the cycle does.
 //! Mark procedures, and descriptors that are found through the object, wait for the final stop.
@@ -68,8 +74,8 @@ mod stacks;
 mod watching;
 mod way;
 
-pub(crate) use births::birth_mark;
 pub use births::{Births, set_births};
+pub(crate) use births::{birth_mark, count_anew as count_births_anew, count_freed};
 pub(crate) use ending::about_to_write;
 pub(crate) use guests::hand_over;
 use guests::{HANDED_OVER_NESTED, HELP_FROM, help, with_guests};
@@ -572,14 +578,14 @@ pub(crate) fn found_live(waste: Bytes) -> Tally {
     let state = unsafe { &*STATE.0.get() };
     let now = HEAP.counts.since.load(Ordering::Relaxed);
     let late = state.since_born_marked.map_or(0, |from| now.saturating_sub(from));
-    let born = (late + births::early()).saturating_sub(waste.0);
+    let seen = (state.tally.bytes + late).saturating_sub(waste.0).saturating_add_signed(births::unseen());
     let survivors = if state.young {
         // As far as is known: what died of them, or of what was handed out since, was not looked for.
         HEAP.live.load(Ordering::Relaxed).saturating_sub(HEAP.freed.load(Ordering::Relaxed))
     } else {
         0
     };
-    Tally { bytes: state.tally.bytes + born + survivors, ..state.tally }
+    Tally { bytes: seen + survivors, ..state.tally }
 }
 
 /// The cycle is over, completed or given up. World stopped; the caller has claimed it, and adds what the marker thread did to its own

@@ -7,8 +7,9 @@
 //! marked objects on written pages ([`crate::dirty`]). A young cycle is therefore a concurrent cycle that begins with the marks, and
 //! the watch, that the last one has left.
 //!
-//! (A word that happens to be the address of a free cell is no reference to the object that is handed out there later. A full cycle takes it
-//! for one; a young one may not look at it.)
+//! (What is handed out in a block in which something was freed explicitly bears the mark of survivors from its birth: see "Words that are older" in
+//! [`crate::concurrent`]. A number that happens to be the address of a free cell is no reference to the object that is handed out there later. A full
+//! cycle takes it for one; a young one may not look at it.)
 //!
 //! **The watch is whole** if it was on when the last cycle ended and no written page was forgotten since. A number counts its
 //! beginnings; it is odd while there is no watch:

@@ -50,6 +50,10 @@ pub enum Point {
     GateOpens = 21,
     /// This thread alone may create threads of the runtime.
     PrepareLocked = 22,
+    /// A cycle beside the program has traced what there was, and is about to look at roots again; it holds nothing.
+    BeforeSecondLook = 23,
+    /// The second look has begun: objects are born marked, and static data and stacks were not looked at again yet. The loader's list is held.
+    InSecondLook = 24,
 }
 
 /// The points of refills, frees and large allocations, for tests that visit each.

@@ -146,14 +146,9 @@ fn publish(run: Run, kind: usize, size: usize) -> *mut u8 {
     b.cell.set(0);
     b.descriptor.set(kind::descriptor(kind, size));
     b.marks.set(HEAP.space.marks_of(run.first, 6));
-    for i in 1..run.blocks.0 {
-        // SAFETY: a block of the run.
-        let tail = unsafe { HEAP.space.block(run.first + i) };
-        tail.head.set(run.first as u32);
-        tail.set_state(State::Tail);
-    }
+    refill::add_tails(b, run);
     // SAFETY: the first mark byte of the block.
-    unsafe { b.mark(0) }.store(concurrent::birth_mark(kind, run.blocks.to_bytes().0), Ordering::Relaxed);
+    unsafe { b.mark(0) }.store(concurrent::birth_mark(b, run.blocks.to_bytes().0), Ordering::Relaxed);
     b.set_state(State::Large);
     HEAP.count_allocated(run.blocks.0 * BLOCK.0);
     ptr::with_exposed_provenance_mut(HEAP.space.address_of(run.first))
@@ -162,6 +157,7 @@ fn publish(run: Run, kind: usize, size: usize) -> *mut u8 {
 /// Frees a large object explicitly.
 pub(crate) fn free(b: &'static Block) {
     let index = HEAP.space.index_of(b);
+    b.note_free();
     if defer::is_deferring() || b.previous.get() == refill::ORPHAN {
         // The interrupted code may hold the lock, or the object is in no list yet: the next cycle finds it.
         // SAFETY: the first mark byte.
@@ -174,7 +170,9 @@ pub(crate) fn free(b: &'static Block) {
     if cycle::is_marking_beside() {
         // A marker may be looking at it: the cycle frees it when it ends.
         // SAFETY: the first mark byte.
-        unsafe { b.mark(0) }.store(0, Ordering::Relaxed);
+        let mark = unsafe { b.mark(0) };
+        concurrent::count_freed(mark.load(Ordering::Relaxed), b.blocks.get() as usize * BLOCK.0);
+        mark.store(0, Ordering::Relaxed);
         return;
     }
     unlink(index as u32);

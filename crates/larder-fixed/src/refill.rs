@@ -16,7 +16,7 @@
 //! collector takes, until their run is installed.
 
 use core::ptr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
 use larder_blocks::block::{Block, NONE, State};
 use larder_blocks::class::CLASSES;
@@ -65,27 +65,36 @@ fn format(run: Run, class: usize, kind: usize, owner: u32, part: usize) -> &'sta
     b.swept.set(0);
     b.size.set(0);
     b.owner.set(owner);
-    b.part.set(part as u8);
+    b.set_part(part);
     b.frees_until_look.set(0);
     b.descriptor.set(kind::descriptor(kind, c.cell as usize));
     b.marks.set(HEAP.space.marks_of(run.first, c.mark_shift));
     // SAFETY: the mark bytes of this block.
     fill(unsafe { b.all_marks() }, 0);
+    add_tails(b, run);
+    b.set_state(State::Small);
+    b
+}
+
+/// Makes the later blocks of a run tails of the first. If something was ever freed explicitly in one of them, it was in the first.
+pub(crate) fn add_tails(b: &Block, run: Run) {
     for i in 1..run.blocks.0 {
         // SAFETY: a block of the run.
         let tail = unsafe { HEAP.space.block(run.first + i) };
+        if tail.was_freed_in() {
+            b.note_free();
+        }
         tail.head.set(run.first as u32);
         tail.set_state(State::Tail);
     }
-    b.set_state(State::Small);
-    b
 }
 
 /// Marks a run's cells as handed out.
 fn claim(b: &Block, from: usize, cells: usize) {
     debug_assert!(b.state() == State::Small && !has_cell(b, from, cells, true), "a run that is claimed was free");
-    let bytes = cells * b.cell.get() as usize;
-    set_marks(b, from, cells, concurrent::birth_mark(b.kind.get() as usize, bytes));
+    // ORDER block.freed: Acquire, with the stores of marks in `free_alone` and `free_cell`, for the note of the free.
+    fence(Ordering::Acquire);
+    set_marks(b, from, cells, concurrent::birth_mark(b, cells * b.cell.get() as usize));
 }
 
 /// Whether any of the cells is taken (or, without `taken`, free).
@@ -341,7 +350,12 @@ pub(crate) fn reclaim_if_empty(index: usize) -> bool {
 /// The run of an empty block, or of a large object, that is in no list any more. The caller holds the lock of its class, or that of large
 /// objects.
 pub(crate) fn retire_block(b: &Block) -> Run {
-    Run { first: HEAP.space.index_of(b), blocks: Blocks(b.blocks.get() as usize), zero: false }.retire(&HEAP.space)
+    let run = Run { first: HEAP.space.index_of(b), blocks: Blocks(b.blocks.get() as usize), zero: false };
+    if b.was_freed_in() {
+        // SAFETY: blocks of the run.
+        (1..run.blocks.0).for_each(|i| unsafe { HEAP.space.block(run.first + i) }.note_free());
+    }
+    run.retire(&HEAP.space)
 }
 
 /// Frees one cell explicitly without a lock, if nothing but its mark changes thereby: the sweep has not been through with its block, and
@@ -364,9 +378,11 @@ pub(crate) fn free_alone(b: &Block, cell: usize) -> Brief<bool> {
         }
         let bytes = b.cell.get() as usize;
         b.frees_until_look.set(left - 1);
+        b.note_free();
         point(Point::FreeAlone);
         // ORDER block.emptied: Release, with the lock of the class: while the byte is set nobody gives the block another use, and
         // what was written to its record before is not written to that of the next. The record is not read behind it either.
+        // ORDER block.freed: Release, with the fence in `claim`.
         mark.store(0, Ordering::Release);
         count_freed(bytes);
         true
@@ -378,12 +394,16 @@ pub(crate) fn free_cell(place: &Place) {
     let b = place.block;
     // SAFETY: the place is a cell of the block.
     let mark = unsafe { b.mark(place.cell) };
-    count_freed(b.cell.get() as usize);
+    let bytes = b.cell.get() as usize;
+    count_freed(bytes);
+    b.note_free();
     let class = b.class.get() as usize;
     let owner = b.lists();
     if defer::is_deferring() {
         // The interrupted code may hold a lock: the cell is found by the next sweep.
-        mark.store(0, Ordering::Relaxed);
+        concurrent::count_freed(mark.load(Ordering::Relaxed), bytes);
+        // ORDER block.freed: Release, with the fence in `claim`.
+        mark.store(0, Ordering::Release);
         return;
     }
     let _deferral = defer::enter();
@@ -393,6 +413,7 @@ pub(crate) fn free_cell(place: &Place) {
     let epoch = HEAP.epoch();
     let list = locked.list(b.kind.get() as usize);
     list.renew(epoch);
+    concurrent::count_freed(mark.load(Ordering::Relaxed), bytes);
     mark.store(0, Ordering::Relaxed);
     let emptied = freed_in_block(list, b, epoch);
     drop(locked);

@@ -2,7 +2,7 @@
 
 use larder_fixed::concurrent::{Births, Way};
 use larder_fixed::options::Options;
-use larder_fixed::{allocate, concurrent, cycle, init, kind, object, settings};
+use larder_fixed::{allocate, concurrent, cycle, free, init, kind, object, settings, stats};
 use larder_sys::watch::Kind;
 use larder_testkit::beside::{offered, one_cycle};
 use larder_testkit::fuzz::{Plan, run};
@@ -429,13 +429,7 @@ fn what_is_made_and_dies_while_a_cycle_traces_is_found_by_it() {
         verifier::watch(Rules::WITH_FINALIZERS);
         assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         // Long to trace, so that it is being traced until all the others were made.
-        let chain = Words::roots(1);
-        for i in 0..400_000 {
-            let next = object_of(i, 32).cast::<usize>();
-            // SAFETY: a word of a fresh object.
-            unsafe { next.write(chain.get(0)) };
-            chain.set(0, next.expose_provenance());
-        }
+        chain_of(400_000);
         // A thread that loses its CPU makes some when all is traced: these are born marked.
         let found_all = (0..50).any(|_| {
             let (hidden, kept) = (Words::hidden(1000), Words::roots(1000));
@@ -451,6 +445,80 @@ fn what_is_made_and_dies_while_a_cycle_traces_is_found_by_it() {
         });
         assert!(found_all);
     });
+}
+
+/// A list in a root: long to trace.
+fn chain_of(objects: u64) {
+    let chain = Words::roots(1);
+    for i in 0..objects {
+        let next = object_of(i, 32).cast::<usize>();
+        // SAFETY: a word of a fresh object.
+        unsafe { next.write(chain.get(0)) };
+        chain.set(0, next.expose_provenance());
+    }
+}
+
+/// What a cycle counts as alive is what is there after it, whichever objects were born marked: those that name their own descriptor, those in
+/// blocks in which something was freed explicitly, and others late in a cycle.
+fn what_is_counted(name: &str, births: Births, of: usize, frees: bool) {
+    const BYTES: usize = 4000;
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child(name, &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::WITH_FINALIZERS);
+        concurrent::set_births(births);
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+        // All zero: what names its own descriptor names none.
+        // SAFETY: in a root, or free at once.
+        let make = || unsafe { allocate(of, BYTES) };
+        let kept = Words::roots(3000);
+        chain_of(100_000);
+        let (mut rounds, mut most_made) = (0, 0);
+        // On a busy machine a cycle may be over before anything was made.
+        while rounds < 20 || most_made < 100 {
+            rounds += 1;
+            if frees {
+                // SAFETY: nobody has them.
+                (0..2000).map(|_| make()).for_each(|object| unsafe { free(object) });
+            }
+            concurrent::ask();
+            crowd::wait_until(concurrent::is_under_way);
+            let mut made = 0;
+            for i in 0..kept.count() {
+                made += usize::from(concurrent::is_under_way());
+                kept.set(i, make().expose_provenance());
+            }
+            most_made = most_made.max(made);
+            crowd::wait_until(|| !concurrent::finish_if_ready() && !concurrent::is_under_way());
+            let figures = stats::snapshot();
+            let there: usize = object::bytes_in_use().iter().sum();
+            // Buffers are counted with what was handed out since.
+            let counted = figures.live + figures.bytes_since_cycle;
+            assert!(counted.abs_diff(there) < 500_000, "{counted} counted, {there} there");
+        }
+    });
+}
+
+#[test]
+fn what_is_born_late_in_a_cycle_is_counted() {
+    what_is_counted("what_is_born_late_in_a_cycle_is_counted", Births::Late, kind::NORMAL, false);
+}
+
+#[test]
+fn what_is_born_marked_is_counted() {
+    what_is_counted("what_is_born_marked_is_counted", Births::Marked, kind::NORMAL, false);
+}
+
+#[test]
+fn what_names_its_own_descriptor_is_counted() {
+    what_is_counted("what_names_its_own_descriptor_is_counted", Births::Late, kind::TYPED, false);
+}
+
+#[test]
+fn what_is_born_where_something_was_freed_is_counted() {
+    what_is_counted("what_is_born_where_something_was_freed_is_counted", Births::Late, kind::NORMAL, true);
 }
 
 /// Who collects in a walk over the loader's list has that list, which the marker thread wants to look at roots once more.

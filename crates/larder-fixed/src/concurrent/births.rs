@@ -1,10 +1,12 @@
 //! How objects begin that are made while a cycle marks beside the program.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, Ordering};
+
+use larder_blocks::Block;
 
 use super::Way;
 use crate::barrier::Algorithm;
-use crate::epochs::Epochs;
+use crate::epochs::{Cycle, Epochs};
 use crate::kind;
 
 /// Whether what is made while a cycle marks is marked from its birth.
@@ -23,8 +25,9 @@ static CHOSEN: AtomicU32 = AtomicU32::new(Births::Late as u32);
 /// While a cycle marks beside the program: whether objects are born marked now. Sync: the marker thread writes, in a stopped world where stacks are watched
 /// (see [`super::stacks`]); otherwise a refill is right with either value.
 static MARKED_NOW: AtomicBool = AtomicBool::new(true);
-/// Bytes that were born marked in this cycle while others were not. Sync: a statistic, cleared in the first stop.
-static EARLY: AtomicUsize = AtomicUsize::new(0);
+/// Bytes that were born marked since the last cycle ended while others were not, less those that were marked in this one and then freed
+/// explicitly. Sync: a statistic.
+static UNSEEN: AtomicIsize = AtomicIsize::new(0);
 /// See [`finds_unmade`]. Sync: the marker thread writes in the first stop.
 static FINDS_UNMADE: AtomicBool = AtomicBool::new(false);
 
@@ -34,7 +37,7 @@ pub fn set_births(births: Births) {
 }
 
 /// A cycle of that way begins; says how objects begin in it. World stopped.
-pub(super) fn begin(way: Way) -> Births {
+pub(super) fn begin(way: Way, young: bool) -> Births {
     const LATE: u32 = Births::Late as u32;
     const MARKED: u32 = Births::Marked as u32;
     let births = match CHOSEN.load(Ordering::Relaxed) {
@@ -46,7 +49,10 @@ pub(super) fn begin(way: Way) -> Births {
     };
     MARKED_NOW.store(births == Births::Marked, Ordering::Relaxed);
     FINDS_UNMADE.store(births == Births::Unmarked, Ordering::Relaxed);
-    EARLY.store(0, Ordering::Relaxed);
+    if !young {
+        // They are traced like all others.
+        count_anew();
+    }
     births
 }
 
@@ -55,9 +61,25 @@ pub(super) fn are_marked_now() {
     MARKED_NOW.store(true, Ordering::Relaxed);
 }
 
-/// Bytes that were born marked in this cycle while others were not.
-pub(super) fn early() -> usize {
-    EARLY.load(Ordering::Relaxed)
+/// A cycle has ended, or looks at everything there is. World stopped.
+pub(crate) fn count_anew() {
+    UNSEEN.store(0, Ordering::Relaxed);
+}
+
+/// Bytes that are marked although no marker marked them, and objects were not born marked yet; less than nothing if more was marked and then freed
+/// explicitly.
+pub(super) fn unseen() -> isize {
+    UNSEEN.load(Ordering::Relaxed)
+}
+
+/// So many bytes with that mark are freed explicitly. The caller defers stops.
+#[inline]
+pub(crate) fn count_freed(mark: u8, bytes: usize) {
+    let epochs = Epochs::now();
+    // What a young cycle finds is estimated from what there was, and from what was freed.
+    if epochs.cycle == Cycle::Full && mark == epochs.new {
+        UNSEEN.fetch_sub(bytes as isize, Ordering::Relaxed);
+    }
 }
 
 /// Whether a marker may come upon an object that names its own descriptor before it is made: where objects are never born marked.
@@ -65,19 +87,16 @@ pub(super) fn finds_unmade() -> bool {
     FINDS_UNMADE.load(Ordering::Relaxed)
 }
 
-/// The mark byte of objects of a kind, so many bytes, that are handed out now. The caller holds the lock of a class, or of the large objects, or
+/// The mark byte of objects that are handed out now in a block, so many bytes. The caller holds the lock of a class, or of the large objects, or
 /// defers stops: until then the epochs stay.
 #[inline]
-pub(crate) fn birth_mark(kind: usize, bytes: usize) -> u8 {
+pub(crate) fn birth_mark(b: &Block, bytes: usize) -> u8 {
     let epochs = Epochs::now();
-    if !epochs.marking() {
-        return epochs.young;
-    }
-    if MARKED_NOW.load(Ordering::Relaxed) {
+    if epochs.young == epochs.new || epochs.marking() && MARKED_NOW.load(Ordering::Relaxed) {
         return epochs.new;
     }
-    if is_never_born_unmarked(kind) {
-        EARLY.fetch_add(bytes, Ordering::Relaxed);
+    if b.was_freed_in() || epochs.marking() && is_never_born_unmarked(b.kind.get() as usize) {
+        UNSEEN.fetch_add(bytes as isize, Ordering::Relaxed);
         return epochs.new;
     }
     epochs.young

@@ -25,6 +25,7 @@ use crate::ablation::Optimization;
 use crate::barrier::{self, Algorithm};
 use crate::epochs::Epochs;
 use crate::heap::HEAP;
+use crate::inject::{Point, point};
 use crate::view::View;
 use crate::{ablation, cycle, dirty, finalization, gate, generations, large, lock, pacing, refill, roots, untold};
 
@@ -201,7 +202,7 @@ unsafe fn start() {
     cycle::begin_epochs(if state.young { now.of_young_cycle() } else { now.of_full_cycle() });
     untold::tell_all();
     state.since_at_start = HEAP.counts.since.load(Ordering::Relaxed);
-    state.births = births::begin(state.way);
+    state.births = births::begin(state.way, state.young);
     state.since_born_marked = (state.births == Births::Marked).then_some(state.since_at_start);
     let to_mark = if state.young { state.since_at_start } else { HEAP.live.load(Ordering::Relaxed) };
     TO_MARK[usize::from(state.young)].store(to_mark, Ordering::Relaxed);
@@ -248,6 +249,7 @@ fn find_what_was_made() -> Second {
     // Who collects in a walk over the loader's list has that list, and waits for the end of `MARKING`.
     enter(LOOKING);
     MARKED.bump_and_wake_all();
+    point(Point::BeforeSecondLook);
     let is_ours = gate::with_objects_inside(|| {
         let is_ours = cycle::with_cycle_lock(|| {
             let is_ours = change(LOOKING, MARKING);
@@ -261,6 +263,7 @@ fn find_what_was_made() -> Second {
             is_ours
         });
         if is_ours {
+            point(Point::InSecondLook);
             look_beside(Look::Second);
         }
         is_ours

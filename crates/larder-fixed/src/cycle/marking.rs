@@ -119,6 +119,7 @@ pub(super) unsafe fn mark(
     let after = epochs.after_cycle(generations::cycle_ended(epochs.cycle, record.live));
     HEAP.epoch.store(after.young, Ordering::Relaxed);
     after.begin();
+    concurrent::count_births_anew();
     if finishes {
         let figures = concurrent::finished(true, record.start, timeline);
         record.begun = figures.start;
