@@ -65,6 +65,7 @@ use crate::timeline::Timeline;
 use crate::view::View;
 use crate::{cycle, dirty, generations, own_threads, pacing, settings};
 
+pub(crate) mod backoff;
 mod births;
 mod ending;
 mod guests;
@@ -513,7 +514,10 @@ pub(crate) fn claim() -> Found {
             IDLE => return Found::Nothing,
             // It was due before it could begin.
             ASKED if change(ASKED, IDLE) => {
-                WAS_HURRIED.fetch_or(HEAP.cycle_due(), Ordering::Relaxed);
+                if HEAP.cycle_due() {
+                    WAS_HURRIED.store(true, Ordering::Relaxed);
+                    backoff::came_late();
+                }
                 count_overtaken();
                 return Found::Nothing;
             }
@@ -661,7 +665,7 @@ fn is_short_in_one_stop() -> bool {
 
 /// Decides when the next cycle begins. With the budget, by the collector or whoever changes a setting.
 pub(crate) fn plan(budget: Bytes) {
-    if !is_on() || is_short_in_one_stop() {
+    if !is_on() || is_short_in_one_stop() || backoff::is_on() {
         return START_AFTER.store(usize::MAX, Ordering::Relaxed);
     }
     let young = generations::next_is_young();

@@ -447,7 +447,15 @@ fn collect_standing(stage: &mut Stage<'_>) {
     }
     if completed {
         if record.young == 0 {
-            concurrent::has_marked(record.mark, Bytes(record.live.0 + record.roots.0), stage.found == Found::Claimed);
+            let (bytes, finished) = (Bytes(record.live.0 + record.roots.0), stage.found == Found::Claimed);
+            concurrent::has_marked(record.mark, bytes, finished);
+            concurrent::backoff::cycle_ends(&concurrent::backoff::Ended {
+                stop: [begun, clock::now()],
+                before: finished.then_some(record.start_pause),
+                overtaken: finished && record.hurried > 0 && stage.request.cause == Cause::Budget,
+                bytes,
+                allocated: record.allocated,
+            });
         }
         NUMBER.store(number, Ordering::Relaxed);
         pacing::found_live(record.live, matches!(stage.request.cause, Cause::Explicit | Cause::MaxHeap));

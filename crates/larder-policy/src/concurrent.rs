@@ -94,6 +94,57 @@ pub fn is_short_in_one_stop(facts: WholeFacts) -> bool {
     })
 }
 
+/// What is known of a cycle that was overtaken.
+#[derive(Clone, Copy, Debug)]
+pub struct OvertakenFacts {
+    /// The longest of its stops.
+    pub longest: Nanos,
+    /// Bytes of objects and roots that it looked at.
+    pub bytes: Bytes,
+    /// How long the last cycle took that stopped the program all the time, and the bytes that it looked at; `None` before the first.
+    pub whole: Option<(Nanos, Bytes)>,
+    /// What [`backoff`] said the last time.
+    pub last: u32,
+    /// The longest pause that is wanted.
+    pub goal: Nanos,
+}
+
+/// The most cycles in a row that are done in one stop.
+const LONGEST_BACKOFF: u32 = 16;
+/// As much longer than the pause that is wanted may a stop be that is chosen.
+const BEARABLE: u128 = 8;
+
+/// How many cycles are done in one stop before another is tried beside the program: one, or twice as many as the last time, after a cycle that was overtaken and
+/// did not spare the program half of the stop that a whole cycle is. None where its stops were as short as is wanted, and that of a whole cycle is not; and none
+/// where that is so long that anything else is better.
+pub fn backoff(facts: OvertakenFacts) -> u32 {
+    let Some((took, of)) = facts.whole else { return 0 };
+    let whole = u128::from(took.0) * facts.bytes.0 as u128 / of.0.max(1) as u128;
+    let [longest, goal] = [facts.longest, facts.goal].map(|time| u128::from(time.0));
+    let is_spared = whole > goal && (longest * 2 <= whole || longest <= goal);
+    if is_spared || whole > goal * BEARABLE {
+        return 0;
+    }
+    (facts.last * 2).clamp(1, LONGEST_BACKOFF)
+}
+
+/// What a program allocated in a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    /// So many bytes.
+    pub bytes: Bytes,
+    /// In so many nanoseconds.
+    pub in_time: Nanos,
+}
+
+impl Rate {
+    /// Whether this is less than a quarter of `other`: a cycle that was overtaken then would not be now. Where threads are many, the rate of one
+    /// cycle may be twice that of the next.
+    pub fn is_calm_beside(self, other: Self) -> bool {
+        4 * self.bytes.0 as u128 * u128::from(other.in_time.0) < other.bytes.0 as u128 * u128::from(self.in_time.0)
+    }
+}
+
 /// What the next cycle may find alive: what this one has found, or what was expected before, of which a thirty-second is forgotten with each cycle.
 ///
 /// What a cycle finds alive contains what was made and died while it marked, which differs from cycle to cycle. After a cycle that the program asked for, nothing
@@ -364,6 +415,45 @@ mod tests {
             let facts = WholeFacts { last, now: Bytes(now << 10), goal: Nanos(goal * 1000) };
             assert_eq!(is_short_in_one_stop(facts), expected, "{facts:?}");
         }
+    }
+
+    #[test]
+    fn cycles_that_spare_the_program_nothing_are_backed_off_from() {
+        let table = [
+            // longest us, MiB; whole: us, MiB; last -> backoff
+            (2000, 20, Some((2000, 20)), 0, 1),
+            (2000, 20, Some((2000, 20)), 1, 2),
+            (2000, 20, Some((2000, 20)), 4, 8),
+            (2000, 20, Some((2000, 20)), 16, 16),
+            // Of four times as much, a whole one would have taken 8 ms; of five times as much, too long to be chosen.
+            (5000, 80, Some((2000, 20)), 2, 4),
+            (9000, 100, Some((2000, 20)), 2, 0),
+            // Half of it was spared.
+            (4000, 80, Some((2000, 20)), 2, 0),
+            // As short as is wanted, and a whole one is not, or is as well.
+            (1000, 20, Some((1200, 20)), 2, 0),
+            (900, 20, Some((1000, 20)), 2, 4),
+            (400, 20, Some((1000, 20)), 2, 4),
+            (2000, 20, None, 2, 0),
+        ];
+        for (longest, bytes, whole, last, expected) in table {
+            let whole = whole.map(|(us, mib): (u64, usize)| (Nanos(us * 1000), Bytes::mib(mib)));
+            let facts = OvertakenFacts {
+                longest: Nanos(longest * 1000),
+                bytes: Bytes::mib(bytes),
+                whole,
+                last,
+                goal: Nanos(1_000_000),
+            };
+            assert_eq!(backoff(facts), expected, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_allocates_a_quarter_as_fast_is_calm() {
+        let rate = |mib, ms: u64| Rate { bytes: Bytes::mib(mib), in_time: Nanos(ms * 1_000_000) };
+        assert!(rate(10, 41).is_calm_beside(rate(10, 10)) && rate(1, 10).is_calm_beside(rate(10, 10)));
+        assert!(!rate(10, 40).is_calm_beside(rate(10, 10)) && !rate(0, 10).is_calm_beside(rate(0, 10)));
     }
 
     #[test]
