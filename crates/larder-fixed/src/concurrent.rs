@@ -2,13 +2,13 @@
 //!
 //! | phase | who acts | what happens |
 //! |---|---|---|
-//! | `IDLE` | | as without concurrent cycles |
-//! | `ASKED` | the marker thread | looks through blocks for empty ones; makes the heap's pages clean; stops the world shortly: the epochs of the cycle begin, short stacks of threads that ran are looked at |
-//! | `MARKING` | the marker thread | static data; the other stacks, one at a time ([`larder_threads::look`]); marks; asks for written pages and scans them, again and again while it pays |
-//! | `LOOKING` | the marker thread | has traced what there was at the beginning, and waits for the loader's list, to look at roots once more; who collects may take the cycle over meanwhile, since it may have that list |
-//! | `READY` | | nothing is left but what was written lately; a thread that allocates comes to finish. The marker thread cleans now and then |
-//! | `FINISHING` | a thread of the program, as in a stop cycle | stops the world: written pages, all roots (of long stacks what was written, see [`stacks`]), what was put aside; the rest as in a stop cycle |
-//! | `ABANDONED` | | in a child of fork: the next cycle takes the marks back |
+//! | `Idle` | | as without concurrent cycles |
+//! | `Asked` | the marker thread | looks through blocks for empty ones; makes the heap's pages clean; stops the world shortly: the epochs of the cycle begin, short stacks of threads that ran are looked at |
+//! | `Marking` | the marker thread | static data; the other stacks, one at a time ([`larder_threads::look`]); marks; asks for written pages and scans them, again and again while it pays |
+//! | `Looking` | the marker thread | has traced what there was at the beginning, and waits for the loader's list, to look at roots once more; who collects may take the cycle over meanwhile, since it may have that list |
+//! | `Ready` | | nothing is left but what was written lately; a thread that allocates comes to finish. The marker thread cleans now and then |
+//! | `Finishing` | a thread of the program, as in a stop cycle | stops the world: written pages, all roots (of long stacks what was written, see [`stacks`]), what was put aside; the rest as in a stop cycle |
+//! | `Abandoned` | | in a child of fork: the next cycle takes the marks back |
 //!
 //! **Why nothing live is lost.** Watching begins before the first object is marked. Take an object that is reachable when the
 //! world stands still in the end, and the last pointer on a way to it. If the word that holds it is a root, it is looked at
@@ -49,7 +49,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 
 use larder_events::PhaseKind;
 use larder_policy::concurrent::{self as policy, CrewFacts, StartFacts, WholeFacts, WriteFacts};
-use larder_sync::parker::Event as Bell;
+use larder_sync::phases::{Claim, Phase, Phases};
 use larder_sys::say;
 use larder_sys::vector::Vector;
 use larder_sys::watch::{Kind, Watch};
@@ -85,32 +85,14 @@ use stacks::Stacks;
 pub(crate) use stacks::push_stacks;
 use watching::fetch;
 
-const IDLE: u32 = 0;
-const ASKED: u32 = 1;
-const MARKING: u32 = 2;
-const READY: u32 = 3;
-const FINISHING: u32 = 4;
-const ABANDONED: u32 = 5;
-const LOOKING: u32 = 6;
-
-/// See the module.
-///
-/// Sync: `concurrent.phase`. From `IDLE` anyone, by compare-and-swap; from `ASKED` to `MARKING` the marker thread with the
-/// cycle lock, to `IDLE` whoever has that lock; from `MARKING` the marker thread; from `LOOKING` and `READY` by compare-and-swap; from
-/// `FINISHING` the collector.
-static PHASE: AtomicU32 = AtomicU32::new(IDLE);
+/// The phases of the module's table. Sync: its own.
+static PHASES: Phases = Phases::new();
 /// Whether cycles are concurrent. Sync: a setting.
 static ON: AtomicBool = AtomicBool::new(false);
 /// How writes are noticed: the place of a [`Way`] in `WAYS`. Sync: a setting.
 static WANTED: AtomicU32 = AtomicU32::new(0);
 /// The marker thread exists. Sync: written under the lock that guards the creation of helpers.
 static EXISTS: AtomicBool = AtomicBool::new(false);
-/// The marker thread sleeps here. Sync: its own.
-static BELL: Bell = Bell::new();
-/// Happens when `MARKING` ends. Sync: its own.
-static MARKED: Bell = Bell::new();
-/// Somebody waits for the end of `MARKING`. Sync: a hint that the marker thread looks at; cleared when a cycle begins.
-static HURRY: AtomicBool = AtomicBool::new(false);
 /// Bytes allocated since the last cycle after which one is asked for. Sync: a statistic that decides when.
 static START_AFTER: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Bytes allocated since the last cycle when this one was asked for. Sync: as `START_AFTER`.
@@ -210,7 +192,7 @@ pub struct Figures {
 }
 
 struct Guarded(UnsafeCell<State>);
-// SAFETY: used by the marker thread in `ASKED`, `MARKING` and `IDLE`, and by the collector in `FINISHING`; `PHASE` hands it over.
+// SAFETY: used by the marker thread in `Asked`, `Marking` and `Idle`, and by the collector in `Finishing`; `PHASES` hands it over.
 unsafe impl Sync for Guarded {}
 
 static STATE: Guarded = Guarded(UnsafeCell::new(State {
@@ -244,19 +226,8 @@ static STATE: Guarded = Guarded(UnsafeCell::new(State {
     stacks: Stacks::new(),
 }));
 
-fn phase() -> u32 {
-    // ORDER concurrent.phase: Acquire, with the stores of whoever had the state before.
-    PHASE.load(Ordering::Acquire)
-}
-
-fn enter(phase: u32) {
-    // ORDER concurrent.phase: Release, with the loads in `phase` and `change`.
-    PHASE.store(phase, Ordering::Release);
-}
-
-fn change(from: u32, to: u32) -> bool {
-    // ORDER concurrent.phase: both, for who had the state before and who gets it.
-    PHASE.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+fn phase() -> Phase {
+    PHASES.now()
 }
 
 /// How a cycle learns of the program's writes.
@@ -324,7 +295,7 @@ pub fn is_on() -> bool {
 
 /// Whether a cycle is marking beside the program, or waits to be finished.
 pub fn is_under_way() -> bool {
-    matches!(phase(), MARKING | LOOKING | READY | FINISHING)
+    matches!(phase(), Phase::Marking | Phase::Looking | Phase::Ready | Phase::Finishing)
 }
 
 /// Whether the watch can go on between cycles, so that they may be young.
@@ -335,7 +306,7 @@ pub fn watches_between_cycles() -> bool {
 /// A setting has changed on which it depends whether the watch goes on between cycles: the marker thread looks.
 pub(crate) fn look_after_watch() {
     if EXISTS.load(Ordering::Relaxed) {
-        BELL.bump_and_wake(1);
+        PHASES.ring();
     }
 }
 
@@ -375,7 +346,7 @@ pub fn pause_goal() -> Nanos {
 /// `coming`: bytes that are about to be allocated.
 #[inline]
 pub(crate) fn attend(coming: usize) {
-    if is_on() || phase() == READY {
+    if is_on() || phase() == Phase::Ready {
         attend_slow(coming);
     }
 }
@@ -384,10 +355,10 @@ pub(crate) fn attend(coming: usize) {
 fn attend_slow(coming: usize) {
     let since = HEAP.counts.since.load(Ordering::Relaxed);
     match phase() {
-        IDLE if since + coming >= START_AFTER.load(Ordering::Relaxed) => ask_for(coming),
-        READY => _ = cycle::collect_due(),
-        MARKING if since >= HELP_FROM.load(Ordering::Relaxed) => help(coming),
-        ASKED | MARKING | LOOKING => way::give(since),
+        Phase::Idle if since + coming >= START_AFTER.load(Ordering::Relaxed) => ask_for(coming),
+        Phase::Ready => _ = cycle::collect_due(),
+        Phase::Marking if since >= HELP_FROM.load(Ordering::Relaxed) => help(coming),
+        Phase::Asked | Phase::Marking | Phase::Looking => way::give(since),
         _ => {}
     }
 }
@@ -399,7 +370,7 @@ pub fn ask() {
 
 /// The same before `coming` bytes are allocated.
 fn ask_for(coming: usize) {
-    if !is_on() || phase() != IDLE || !cycle::may_collect() || cycle::is_disabled() {
+    if !is_on() || phase() != Phase::Idle || !cycle::may_collect() || cycle::is_disabled() {
         return;
     }
     if !EXISTS.load(Ordering::Relaxed) {
@@ -413,7 +384,7 @@ fn ask_for(coming: usize) {
             return;
         }
     }
-    if change(IDLE, ASKED) {
+    if PHASES.ask() {
         // From here on the budget is where the program overtakes the cycle, and what it was is where it begins to help. One large object may
         // be more than all of that: it overtakes no cycle that begins because of it.
         let (budget, since) = (HEAP.budget.load(Ordering::Relaxed), HEAP.counts.since.load(Ordering::Relaxed));
@@ -423,27 +394,27 @@ fn ask_for(coming: usize) {
         way::is_to_be_given(since + coming);
         HELP_FROM.store(budget + beyond, Ordering::Relaxed);
         HEAP.budget.store(policy::overtaken_at(Bytes(budget), Bytes(live)).0 + beyond, Ordering::Relaxed);
-        BELL.bump_and_wake(1);
+        PHASES.ring();
     }
 }
 
 /// Finishes a cycle that waits for it. Returns whether one still marks.
 pub fn finish_if_ready() -> bool {
-    if phase() == READY {
+    if phase() == Phase::Ready {
         cycle::collect_due();
     }
-    matches!(phase(), ASKED | MARKING | LOOKING)
+    matches!(phase(), Phase::Asked | Phase::Marking | Phase::Looking)
 }
 
 /// In the stress mode, whose `tick` this is: begins a concurrent cycle, or lets one go on. False where the caller is to collect,
 /// which finishes one that is under way, at whatever point that is.
 pub(crate) fn takes_stress(tick: u64) -> bool {
     match phase() {
-        IDLE if !tick.is_multiple_of(4) => {
+        Phase::Idle if !tick.is_multiple_of(4) => {
             ask();
-            phase() != IDLE
+            phase() != Phase::Idle
         }
-        ASKED | MARKING | LOOKING => tick % 4 != 1,
+        Phase::Asked | Phase::Marking | Phase::Looking => tick % 4 != 1,
         _ => false,
     }
 }
@@ -478,57 +449,31 @@ fn start_thread() -> bool {
 /// blocked thread, until it has. The caller holds no lock.
 pub(crate) fn hurry() {
     unsafe extern "C" fn wait(seen: *mut c_void) -> *mut c_void {
-        MARKED.wait(seen.addr() as u32);
+        PHASES.wait_until_marked(seen.addr() as u32);
         core::ptr::null_mut()
     }
-    loop {
-        let seen = MARKED.current();
-        if phase() != MARKING {
-            return;
-        }
-        HURRY.store(true, Ordering::Relaxed);
+    while let Some(seen) = PHASES.hurry() {
         cycle::wait_blocked(wait, seen);
     }
 }
 
-/// What a collector finds that has the cycle lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// No cycle is under way, and none will begin before the lock is given back.
-    Nothing,
-    /// A cycle that the caller has to finish.
-    Claimed,
-    /// The marker thread is at work.
-    Marking,
-    /// In a child of fork: the caller must take marks back.
-    Abandoned,
-}
-
 /// Takes the cycle under way over. The caller holds the cycle lock.
-pub(crate) fn claim() -> Found {
-    loop {
-        match phase() {
-            seen @ (READY | LOOKING) if change(seen, FINISHING) => return Found::Claimed,
-            MARKING => return Found::Marking,
-            ABANDONED => return Found::Abandoned,
-            IDLE => return Found::Nothing,
-            // It was due before it could begin.
-            ASKED if change(ASKED, IDLE) => {
-                if HEAP.cycle_due() {
-                    WAS_HURRIED.store(true, Ordering::Relaxed);
-                    backoff::came_late();
-                }
-                count_overtaken();
-                return Found::Nothing;
-            }
-            _ => {}
+pub(crate) fn claim() -> Claim {
+    let claim = PHASES.claim();
+    if claim == Claim::NotBegun {
+        // It was due before it could begin, or is not wanted any more.
+        if HEAP.cycle_due() {
+            WAS_HURRIED.store(true, Ordering::Relaxed);
+            backoff::came_late();
         }
+        count_overtaken();
     }
+    claim
 }
 
 /// Whether a cycle waits to be finished.
 pub(crate) fn is_ready() -> bool {
-    phase() == READY
+    phase() == Phase::Ready
 }
 
 /// Pushes what is left to be done in the final stop: what the marker thread had not come to, pages written lately, and what
@@ -536,7 +481,7 @@ pub(crate) fn is_ready() -> bool {
 pub(crate) fn push_rest(marker: &mut Marker<'_, View>) -> usize {
     // SAFETY: the caller's claim.
     let state = unsafe { &mut *STATE.0.get() };
-    // SAFETY: the marker thread does not mark between `READY` and the next `ASKED`.
+    // SAFETY: the marker thread does not mark between `Ready` and the next `Asked`.
     let left = unsafe { CREW.beside() };
     while let Some(entry) = left.stack.pop() {
         marker.push(entry);
@@ -628,7 +573,7 @@ pub(crate) fn finished(completed: bool, stop: Nanos, timeline: &mut Timeline) ->
                 budget: Bytes(HEAP.budget.load(Ordering::Relaxed)),
             });
     }
-    enter(IDLE);
+    PHASES.finished();
     figures
 }
 
@@ -638,7 +583,7 @@ fn allocated_since_request() -> usize {
 
 /// The world runs again after [`finished`]: the marker thread may end the watch.
 pub(crate) fn resumed() {
-    BELL.bump_and_wake(1);
+    PHASES.ring();
 }
 
 /// Counts a cycle that was overtaken.
@@ -724,16 +669,14 @@ pub(crate) unsafe fn after_fork_in_child() {
         core::ptr::write(&raw mut state.aside, Vector::new());
         core::ptr::write(&raw mut state.stacks, Stacks::new());
         (state.watched, state.leaves) = (0, false);
-        BELL.reset_after_fork();
-        MARKED.reset_after_fork();
+        PHASES.reset_after_fork();
         guests::reset_after_fork();
         ending::reset_after_fork();
         barrier::activate(None);
     }
-    enter(if matches!(phase(), IDLE | ASKED) { IDLE } else { ABANDONED });
 }
 
 /// The marks of an abandoned cycle were taken back. World stopped; by the collector.
 pub(crate) fn forgotten() {
-    enter(IDLE);
+    PHASES.finished();
 }

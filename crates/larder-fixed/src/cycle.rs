@@ -22,6 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering
 use larder_events::{Cause, CycleRecord, PhaseKind};
 use larder_sync::lock::Lock;
 use larder_sync::parker::Event as Bell;
+use larder_sync::phases::Claim;
 use larder_sys::memory::KeepErrno;
 use larder_sys::{clock, thread, tls};
 use larder_threads::registry::RegistryGuard;
@@ -43,7 +44,6 @@ use crate::{
     roots, sharing, untold,
 };
 use aftermath::Aftermath;
-use concurrent::Found;
 
 mod forks;
 mod marking;
@@ -364,14 +364,14 @@ fn run_once(sp: usize, request: &Request) -> Ran {
     }
     // Where calls of the C library publish where their thread stands, as those that read a file do, that must be over before this one does.
     let group = group::read_before_cycle();
-    let mut stage = Stage { request, markers, group, found: Found::Nothing, done: false, wakes_last: false };
+    let mut stage = Stage { request, markers, group, found: Claim::Nothing, done: false, wakes_last: false };
     gate::with_objects_inside(|| {
         with_cycle_locked(|| {
             COMING.store(false, Ordering::Relaxed);
             // A second collector that waited for the first finds that nothing is due any more.
             if request.cause != Cause::Budget || HEAP.cycle_due() || concurrent::is_ready() {
                 stage.found = concurrent::claim();
-                if stage.found != Found::Marking {
+                if stage.found != Claim::Marking {
                     let own = REGISTRY.current().expect("`run_at` checked that the thread is registered");
                     own.standing_at(sp, || collect_standing(&mut stage));
                 }
@@ -385,10 +385,10 @@ fn run_once(sp: usize, request: &Request) -> Ran {
         AGAIN.pass_on(1);
     }
     let ran = match stage.found {
-        Found::Marking => Ran::NotYet,
+        Claim::Marking => Ran::NotYet,
         _ if !stage.done => Ran::Not,
-        Found::Claimed => Ran::Finished,
-        Found::Nothing | Found::Abandoned => Ran::Whole,
+        Claim::Claimed => Ran::Finished,
+        Claim::Nothing | Claim::NotBegun | Claim::Abandoned => Ran::Whole,
     };
     outside.set();
     if matches!(ran, Ran::Finished | Ran::Whole) {
@@ -402,7 +402,7 @@ struct Stage<'a> {
     request: &'a Request,
     markers: usize,
     group: Reading,
-    found: Found,
+    found: Claim,
     done: bool,
     /// The threads that the cycle resumed, or kept waiting, are to be woken when everything is given back.
     wakes_last: bool,
@@ -447,7 +447,7 @@ fn collect_standing(stage: &mut Stage<'_>) {
     }
     if completed {
         if record.young == 0 {
-            let (bytes, finished) = (Bytes(record.live.0 + record.roots.0), stage.found == Found::Claimed);
+            let (bytes, finished) = (Bytes(record.live.0 + record.roots.0), stage.found == Claim::Claimed);
             concurrent::has_marked(record.mark, bytes, finished);
             concurrent::backoff::cycle_ends(&concurrent::backoff::Ended {
                 stop: [begun, clock::now()],

@@ -113,6 +113,7 @@ pub mod lock;
 pub mod mutex;
 pub mod parker;
 pub mod phase_fair;
+pub mod phases;
 #[cfg(any(feature = "std", loom))]
 pub mod queue;
 pub mod random;

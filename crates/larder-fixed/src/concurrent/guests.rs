@@ -13,7 +13,7 @@ use larder_trace::marker::Tally;
 use larder_trace::{Entry, Marker};
 use larder_units::Bytes;
 
-use super::{HURRY, TO_MARK, births, way};
+use super::{PHASES, TO_MARK, births, way};
 use crate::epochs::{Cycle, Epochs};
 use crate::heap::HEAP;
 use crate::view::View;
@@ -112,7 +112,7 @@ pub(super) fn help(coming: usize) {
     let own = unsafe { CREW.guest(number) };
     let mut marker = Marker::new(View::new(Epochs::now()), own);
     marker.put_aside(&mut aside, births::finds_unmade());
-    while marker.tally.bytes < quota.0 && !HURRY.load(Ordering::Relaxed) {
+    while marker.tally.bytes < quota.0 && !PHASES.hurries() {
         if marker.is_idle() && !CREW.steal_beside(&mut marker) {
             break;
         }

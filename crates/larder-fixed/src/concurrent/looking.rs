@@ -1,7 +1,5 @@
 //! Stacks, registers and thread-local storage, looked at in the first stop and beside the program.
 
-use core::sync::atomic::Ordering;
-
 use larder_events::PhaseKind;
 use larder_policy::concurrent as policy;
 use larder_sys::clock;
@@ -11,7 +9,7 @@ use larder_trace::{Interior, Marker};
 use larder_units::{Bytes, Nanos};
 
 use super::marking::{in_short_stop, with_marker, with_marker_of};
-use super::{Births, HURRY, State, Way, own_state, pause_goal};
+use super::{Births, PHASES, State, Way, own_state, pause_goal};
 use crate::view::View;
 use crate::{cycle, hooks, roots, stacks};
 
@@ -102,7 +100,7 @@ pub(super) fn look_at_stacks(look: Look) -> usize {
         REGISTRY.look_at_each(
             round,
             PATIENCE.0,
-            || HURRY.load(Ordering::Relaxed) || is_late(),
+            || PHASES.hurries() || is_late(),
             // SAFETY: the thread stands still, and the loader's list and the registry's lock are held.
             |t| unsafe {
                 if let Some(watch) = watch.as_deref_mut().filter(|_| stacks) {
@@ -123,11 +121,11 @@ pub(super) fn look_at_stacks(look: Look) -> usize {
     if look == Look::First {
         watched.settle(watch);
     }
-    if (looked.missed > 0 || is_late()) && !HURRY.load(Ordering::Relaxed) {
+    if (looked.missed > 0 || is_late()) && !PHASES.hurries() {
         look_at_missed(look, round, stacks);
     }
     let births_are_marked = look == Look::Second || own_state().births == Births::Marked;
-    own_state().stacks.count_from_here(births_are_marked && !HURRY.load(Ordering::Relaxed));
+    own_state().stacks.count_from_here(births_are_marked && !PHASES.hurries());
     looked.held + looked.asked
 }
 

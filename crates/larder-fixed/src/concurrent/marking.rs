@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 
 use larder_events::PhaseKind;
 use larder_policy::concurrent::{self as policy, CleanFacts};
+use larder_sync::phases::Phase;
 use larder_sys::signal::Mask;
 use larder_sys::vector::Vector;
 use larder_sys::{clock, say};
@@ -18,8 +19,8 @@ use super::guests::{LEFT, with_guests};
 use super::looking::{Look, look_at_stacks, look_in_stop};
 use super::watching::{Which, end_watch_of_stacks, fetch, rest_watch, watch_all};
 use super::{
-    ASKED, BELL, BY_HELPERS, Births, CHOSEN_MARKERS, Figures, HURRY, IDLE, LOOKING, MARKED, MARKING, NEXT_MARKERS,
-    READY, State, TO_MARK, TRACED_NS, Way, births, change, enter, own_state, pause_goal, phase, turn_off, way,
+    BY_HELPERS, Births, CHOSEN_MARKERS, Figures, NEXT_MARKERS, PHASES, State, TO_MARK, TRACED_NS, Way, births,
+    own_state, pause_goal, phase, turn_off, way,
 };
 use crate::ablation::Optimization;
 use crate::barrier::{self, Algorithm};
@@ -40,17 +41,17 @@ pub(super) extern "C" fn marker_main(_: *mut c_void) -> *mut c_void {
     unsafe { libc::prctl(libc::PR_SET_NAME, c"larder-conc".as_ptr()) };
     let mut cleans = 0;
     loop {
-        let seen = BELL.current();
+        let seen = PHASES.rung();
         match phase() {
-            ASKED => {
+            Phase::Asked => {
                 cleans = 0;
                 begin();
-                if phase() != MARKING {
+                if phase() != Phase::Marking {
                     // Once more, or the watch is to end that may have begun.
                     continue;
                 }
             }
-            IDLE => {
+            Phase::Idle => {
                 end_watch_of_stacks();
                 if !generations::is_on() {
                     rest_watch();
@@ -58,12 +59,12 @@ pub(super) extern "C" fn marker_main(_: *mut c_void) -> *mut c_void {
             }
             _ => {}
         }
-        if phase() == MARKING {
+        if phase() == Phase::Marking {
             mark();
         }
-        if phase() != READY || cleans == CLEANS_WAITING {
-            BELL.wait(seen);
-        } else if !BELL.wait_timeout(seen, CLEAN_AGAIN_NS) && change(READY, MARKING) {
+        if phase() != Phase::Ready || cleans == CLEANS_WAITING {
+            PHASES.sleep(seen);
+        } else if !PHASES.sleep_for(seen, CLEAN_AGAIN_NS) && PHASES.take_back(Phase::Ready) {
             cleans += 1;
             clean();
             ready();
@@ -71,7 +72,7 @@ pub(super) extern "C" fn marker_main(_: *mut c_void) -> *mut c_void {
     }
 }
 
-/// From `ASKED` to `MARKING`, or back to `IDLE`.
+/// From `Asked` to `Marking`, or back to `Idle`.
 fn begin() {
     let number = cycle::number();
     own_state().timeline.clear();
@@ -79,7 +80,7 @@ fn begin() {
     // A fork waits meanwhile: its child must find no block on its way to the pool, and a watch that is whole.
     let inside = gate::pass_gate();
     // What the last cycle found dead is found now: while this one marks, no block becomes free.
-    while phase() == ASKED && pacing::census(Blocks(usize::MAX / 2)) {}
+    while phase() == Phase::Asked && pacing::census(Blocks(usize::MAX / 2)) {}
     let begun = own_state().timeline.add(PhaseKind::Census, begun, 0);
     // Outside of every lock, since creating threads takes the loader's.
     let wanted = NEXT_MARKERS.load(Ordering::Relaxed);
@@ -96,16 +97,16 @@ fn begin() {
     }
     let State { timeline, watched, .. } = own_state();
     timeline.add(PhaseKind::Watch, begun, *watched);
-    HURRY.store(false, Ordering::Relaxed);
+    PHASES.prepare();
     drop(inside);
     gate::with_objects_inside(|| {
         let started = cycle::with_cycle_lock(|| {
-            if phase() != ASKED || cycle::number() != number {
+            if phase() != Phase::Asked || cycle::number() != number {
                 // A stop cycle came first. If the next one is asked for already, what that has found dead is not to be watched.
                 return false;
             }
             start_in_stopped_world();
-            enter(MARKING);
+            PHASES.begin();
             true
         });
         if started {
@@ -133,9 +134,9 @@ fn look_beside(look: Look) {
     }
 }
 
-/// From `ASKED` to `IDLE`: there will be no cycle.
+/// From `Asked` to `Idle`: there will be no cycle.
 fn call_off() {
-    if change(ASKED, IDLE) {
+    if PHASES.call_off() {
         pacing::renew_budget();
     }
 }
@@ -246,13 +247,12 @@ fn find_what_was_made() -> Second {
         bear_marked();
         return Second::Over { drained: true };
     }
-    // Who collects in a walk over the loader's list has that list, and waits for the end of `MARKING`.
-    enter(LOOKING);
-    MARKED.bump_and_wake_all();
+    // Who collects in a walk over the loader's list has that list, and waits for the end of `Marking`.
+    PHASES.offer();
     point(Point::BeforeSecondLook);
     let is_ours = gate::with_objects_inside(|| {
         let is_ours = cycle::with_cycle_lock(|| {
-            let is_ours = change(LOOKING, MARKING);
+            let is_ours = PHASES.take_back(Phase::Looking);
             if is_ours {
                 in_short_stop(PhaseKind::SecondStop, || {
                     untold::tell_all();
@@ -328,7 +328,7 @@ fn drain(work: Bytes) -> bool {
     };
     let markers = worth.clamp(1, *markers);
     figures.markers = figures.markers.max(markers as u32);
-    let beside = Beside { interrupted: &HURRY, bring, made_meanwhile: births::finds_unmade() };
+    let beside = Beside { interrupted: PHASES.hurry_word(), bring, made_meanwhile: births::finds_unmade() };
     with_marker_of(aside, tally, |marker| {
         CREW.open_beside(marker, true);
         loop {
@@ -346,11 +346,11 @@ fn drain(work: Bytes) -> bool {
                     |_| {},
                     || {
                         way::step();
-                        HURRY.load(Ordering::Relaxed)
+                        PHASES.hurries()
                     },
                 );
             }
-            let hurries = HURRY.load(Ordering::Relaxed);
+            let hurries = PHASES.hurries();
             // One entry at a time, so that guests have the others; all of them where there is no time.
             while CREW.take_back_beside(marker) && hurries {}
             let seen = LEFT.current();
@@ -397,7 +397,7 @@ fn bring(aside: &mut Vector<Entry>) {
     });
 }
 
-/// From `MARKING` to `READY`, unless somebody takes the cycle over.
+/// From `Marking` to `Ready`, unless somebody takes the cycle over.
 fn mark() {
     let begun = clock::now();
     let mut found_before = None;
@@ -428,7 +428,7 @@ fn mark() {
 fn clean() -> Option<usize> {
     let State { watch, way, watched, aside, tally, figures, .. } = own_state();
     let left_out = ablation::get().leaves_out(Optimization::Clean);
-    if left_out || watch.as_ref().is_some_and(|watch| !watch.cleans_while_running()) || HURRY.load(Ordering::Relaxed) {
+    if left_out || watch.as_ref().is_some_and(|watch| !watch.cleans_while_running()) || PHASES.hurries() {
         return None;
     }
     let new = Epochs::now().new;
@@ -448,16 +448,15 @@ fn clean() -> Option<usize> {
     drained.then_some(found)
 }
 
-/// From `MARKING`: what is left is the final stop's.
+/// From `Marking`: what is left is the final stop's.
 fn ready() {
     let State { figures, timeline, tally, resumed, .. } = own_state();
-    figures.hurried |= HURRY.load(Ordering::Relaxed);
+    figures.hurried |= PHASES.hurries();
     let now = clock::now();
     figures.beside = now.since(figures.start);
     if figures.ready.0 == 0 {
         figures.ready = now;
         timeline.add_until(PhaseKind::Beside, *resumed, now, tally.bytes);
     }
-    enter(READY);
-    MARKED.bump_and_wake_all();
+    PHASES.ready();
 }

@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 
 use larder_blocks::block::State;
 use larder_events::{Cause, CycleRecord, PhaseKind};
+use larder_sync::phases::Claim;
 use larder_sys::clock;
 use larder_sys::thread::stack_pointer;
 use larder_trace::crew::CREW;
@@ -12,14 +13,13 @@ use larder_trace::{Interior, Marker, Objects};
 use larder_units::{Bytes, Nanos};
 
 use super::{INSPECTOR, Inspector, PROC_BYTES, PROC_OVERFLOW, PUSHING, Request, Stage, begin_epochs, for_each_thread};
-use crate::concurrent::{self, Found};
 use crate::epochs::{Cycle, Epochs};
 use crate::heap::HEAP;
 use crate::hooks::{self, Event};
 use crate::stacks::for_each_stack;
 use crate::timeline::Timeline;
 use crate::view::View;
-use crate::{ablation, disclaim, finalization, generations, kind, large, pacing, refill, roots};
+use crate::{ablation, concurrent, disclaim, finalization, generations, kind, large, pacing, refill, roots};
 
 /// Marks everything reachable. False when the cycle was given up; then everything that was allocated still is.
 ///
@@ -31,12 +31,12 @@ pub(super) unsafe fn mark(
     record: &mut CycleRecord,
     timeline: &mut Timeline,
 ) -> bool {
-    let (request, finishes) = (stage.request, stage.found == Found::Claimed);
+    let (request, finishes) = (stage.request, stage.found == Claim::Claimed);
     let begun = clock::now();
     // SAFETY: the caller's promise.
     record.buffer_waste = Bytes(unsafe { refill::retire_in_stopped_world() });
     let mut now = timeline.add(PhaseKind::Retire, begun, record.buffer_waste.0);
-    if stage.found == Found::Abandoned {
+    if stage.found == Claim::Abandoned {
         give_up(Epochs::now());
         generations::given_up();
         concurrent::forgotten();
