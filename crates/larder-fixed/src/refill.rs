@@ -352,6 +352,7 @@ pub(crate) fn reclaim_if_empty(index: usize) -> bool {
 pub(crate) fn retire_block(b: &Block) -> Run {
     let run = Run { first: HEAP.space.index_of(b), blocks: Blocks(b.blocks.get() as usize), zero: false };
     if b.was_freed_in() {
+        // Each block may be used by itself next.
         // SAFETY: blocks of the run.
         (1..run.blocks.0).for_each(|i| unsafe { HEAP.space.block(run.first + i) }.note_free());
     }
