@@ -452,6 +452,8 @@ fn freed_in_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> 
 
 /// Allocates a cell in a signal handler that interrupted a slow path: from a fresh block, without any lock. The rest of
 /// the block is found by the sweep after the next cycle.
+#[cold]
+#[inline(never)]
 pub(crate) fn nested(kind: usize, class: usize) -> *mut u8 {
     let c = &CLASSES[class];
     let Some(run) = HEAP.grow_in_handler(Blocks(c.blocks as usize)) else { return ptr::null_mut() };
