@@ -76,7 +76,7 @@ mod watching;
 mod way;
 
 pub use births::{Births, set_births};
-pub(crate) use births::{birth_mark, count_anew as count_births_anew, count_freed};
+pub(crate) use births::{birth_mark, count_anew as count_births_anew, count_lost_mark};
 pub(crate) use ending::about_to_write;
 pub(crate) use guests::hand_over;
 use guests::{HANDED_OVER_NESTED, HELP_FROM, help, with_guests};

@@ -171,7 +171,7 @@ pub(crate) fn free(b: &'static Block) {
         // A marker may be looking at it: the cycle frees it when it ends.
         // SAFETY: the first mark byte.
         let mark = unsafe { b.mark(0) };
-        concurrent::count_freed(mark.load(Ordering::Relaxed), b.blocks.get() as usize * BLOCK.0);
+        concurrent::count_lost_mark(mark.load(Ordering::Relaxed), b.blocks.get() as usize * BLOCK.0);
         mark.store(0, Ordering::Relaxed);
         return;
     }

@@ -402,7 +402,7 @@ pub(crate) fn free_cell(place: &Place) {
     let owner = b.lists();
     if defer::is_deferring() {
         // The interrupted code may hold a lock: the cell is found by the next sweep.
-        concurrent::count_freed(mark.load(Ordering::Relaxed), bytes);
+        concurrent::count_lost_mark(mark.load(Ordering::Relaxed), bytes);
         // ORDER block.freed: Release, with the fence in `claim`.
         mark.store(0, Ordering::Release);
         return;
@@ -414,7 +414,7 @@ pub(crate) fn free_cell(place: &Place) {
     let epoch = HEAP.epoch();
     let list = locked.list(b.kind.get() as usize);
     list.renew(epoch);
-    concurrent::count_freed(mark.load(Ordering::Relaxed), bytes);
+    concurrent::count_lost_mark(mark.load(Ordering::Relaxed), bytes);
     mark.store(0, Ordering::Relaxed);
     let emptied = freed_in_block(list, b, epoch);
     drop(locked);

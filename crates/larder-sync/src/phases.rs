@@ -10,6 +10,8 @@
 //! | `Looking`, `Ready` | `Marking` | the marker thread ([`Phases::take_back`]) |
 //! | `Looking`, `Ready` | `Finishing` | who has the lock and collects ([`Phases::claim`]) |
 //! | `Finishing` | `Idle` | the same ([`Phases::finished`]) |
+//! | all from `Marking` on | `Abandoned` | a child of fork ([`Phases::reset_after_fork`]) |
+//! | `Abandoned` | `Idle` | who has the lock and has taken back what was left ([`Phases::finished`]) |
 //!
 //! What belongs to the cycle (its mark stack, what is watched) is the marker thread's in `Asked` and `Marking`, and the collector's in `Finishing`;
 //! the phase hands it over. So neither `Looking` nor `Ready` is left but by compare-and-swap, and a cycle has one who ends it.
@@ -138,7 +140,7 @@ impl Phases {
         self.enter(Phase::Marking);
     }
 
-    /// There will be no cycle. By the marker thread; true if nobody has taken it over.
+    /// There will be no cycle. By the marker thread, or in [`Self::claim`]; true if nobody else has taken it.
     pub fn call_off(&self) -> bool {
         self.change(Phase::Asked, Phase::Idle)
     }

@@ -74,7 +74,7 @@ pub(super) fn unseen() -> isize {
 
 /// So many bytes with that mark are freed explicitly. The caller defers stops.
 #[inline]
-pub(crate) fn count_freed(mark: u8, bytes: usize) {
+pub(crate) fn count_lost_mark(mark: u8, bytes: usize) {
     let epochs = Epochs::now();
     // What a young cycle finds is estimated from what there was, and from what was freed.
     if epochs.cycle == Cycle::Full && mark == epochs.new {
