@@ -15,19 +15,21 @@ pub struct Effort {
     pub rounds: u32,
     pub seconds: u64,
     pub load: bool,
+    /// Lines at a time: they are a load for one another.
+    pub jobs: u64,
 }
 
 /// What CI does.
-pub const SHORT: Effort = Effort { rounds: 5, seconds: 5, load: false };
+pub const SHORT: Effort = Effort { rounds: 5, seconds: 5, load: false, jobs: 1 };
 /// Each line so often, or for a minute.
-const LONG: Effort = Effort { rounds: 1000, seconds: 60, load: true };
+const LONG: Effort = Effort { rounds: 1000, seconds: 60, load: true, jobs: 4 };
 /// Lines times ways, about: to share a soak's time out.
 const RUNS: u64 = 112;
 
 impl Effort {
     /// The long form, cut to so much time altogether.
     pub fn within(time: Duration) -> Self {
-        Self { seconds: (time.as_secs() / RUNS).clamp(1, LONG.seconds), ..LONG }
+        Self { seconds: (time.as_secs() * LONG.jobs / RUNS).clamp(1, LONG.seconds), ..LONG }
     }
 
     /// The long form.
@@ -42,6 +44,7 @@ pub fn run(staged: &Path, effort: Effort) -> Result<Tally> {
     let mut tool = Command::new(staged.join("bin/larder"));
     tool.args(["doctor", "--self-test"]);
     tool.args(["--rounds", &effort.rounds.to_string(), "--seconds", &effort.seconds.to_string()]);
+    tool.args(["--jobs", &effort.jobs.to_string()]);
     // A loaded machine is not a hang.
     tool.args(["--patience", &PROGRAM_LIMIT.as_secs().to_string()]);
     if effort.load {

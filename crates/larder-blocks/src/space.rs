@@ -25,6 +25,11 @@ const COMMIT_STEP: Bytes = Bytes::mib(16);
 const HUGE_FROM: Bytes = Bytes::mib(64);
 /// And from here on behind the tables, of which a huge page serves up to 512 MiB: in a smaller heap most of it would not be used.
 const HUGE_TABLES_FROM: Bytes = Bytes::mib(256);
+/// From here on pages come before they are written. A program that reads new memory first would have the kernel map a page of zeroes and replace it, which
+/// interrupts the other CPUs. A smaller heap may never write them.
+const AHEAD_FROM: Bytes = Bytes::mib(16);
+/// So many bytes come at a time, beyond what is taken: what a stop may have to wait for, and what may never be used.
+const AHEAD: Bytes = Bytes(128 << 10);
 /// Who takes so much at once may write little of it: that step does not ask.
 const SPARSE: Bytes = huge::HUGE_PAGE;
 /// Where a huge page took long, that is looked into again when the heap is so many times as large: four or five times until it has a gigabyte.
@@ -73,6 +78,10 @@ pub struct Space {
     huge_again: AtomicUsize,
     /// Bytes from `base` below which huge pages may take long, since small ones did as well. Sync: a hint; `Relaxed`.
     huge_anyway: AtomicUsize,
+    /// Bytes from `base` below which pages have come behind what was never used before. Sync: a hint; `Relaxed`.
+    there: AtomicUsize,
+    /// Whether steps ask behind the tables alone. Sync: a hint; `Relaxed`.
+    huge_tables_alone: AtomicBool,
     /// Whether huge pages were asked for behind the tables.
     ///
     /// Sync: who sets it asks; `Relaxed`.
@@ -111,6 +120,8 @@ impl Space {
             huge_ahead: [const { AtomicUsize::new(0) }; 2],
             huge_again: AtomicUsize::new(0),
             huge_anyway: AtomicUsize::new(0),
+            there: AtomicUsize::new(0),
+            huge_tables_alone: AtomicBool::new(false),
             huge_tables: AtomicBool::new(false),
             spread: AtomicBool::new(false),
             growth: Growth::new(),
@@ -121,6 +132,11 @@ impl Space {
     /// this was said.
     pub fn ask_for_huge_pages(&self, bytes: Bytes) {
         self.huge_until.store(bytes.0, Ordering::Relaxed);
+    }
+
+    /// From now on huge pages are for the tables alone.
+    pub fn leave_objects_in_small_pages(&self) {
+        self.huge_tables_alone.store(true, Ordering::Relaxed);
     }
 
     /// Has steps ask for no huge pages until it is called with `false`.
@@ -307,12 +323,41 @@ impl Space {
                     let [ahead, last] = [0, 1].map(|end: usize| self.huge_ahead[end].load(Ordering::Relaxed));
                     if run.len() < SPARSE.0 && ahead < run.end && run.start < last {
                         self.have_huge_pages_behind(run, huge::time_to_have);
+                    } else if run.len() < SPARSE.0
+                        && run.start >= AHEAD_FROM.0
+                        && run.end > self.there.load(Ordering::Relaxed)
+                    {
+                        self.have_pages_ahead(run);
                     }
                     return Some(first);
                 }
                 Err(now) => first = now,
             }
         }
+    }
+
+    /// Has pages come behind a run that was just taken, in bytes from `base`, and behind what is taken next.
+    #[cold]
+    fn have_pages_ahead(&self, run: Range<usize>) {
+        let until = (run.end + AHEAD.0).min(self.committed.load(Ordering::Relaxed));
+        let from = self.there.fetch_max(until, Ordering::Relaxed).max(run.start);
+        if from < until {
+            self.have_pages(from, until);
+        }
+    }
+
+    /// Has pages come behind blocks that are the caller's and whose content is zero, since their memory went back to the kernel. Not in a small heap, where
+    /// they may never be written.
+    pub fn have_pages_behind(&self, first: usize, n: Blocks) {
+        if self.span() >= AHEAD_FROM.0 {
+            self.have_pages(first << BLOCK_SHIFT, (first << BLOCK_SHIFT) + n.to_bytes().0);
+        }
+    }
+
+    /// From one number of bytes from `base` to another, both of whole pages.
+    fn have_pages(&self, from: usize, until: usize) {
+        // SAFETY: below what is accessible, which stays so while somebody has the blocks.
+        unsafe { memory::back(core::ptr::with_exposed_provenance_mut(self.base() + from), Bytes(until - from)) };
     }
 
     /// Has huge pages come behind a run that was just taken, in bytes from `base`, where they were asked for and what is before it has them. Where one takes
@@ -461,10 +506,14 @@ impl Space {
         if have < self.huge_again.load(Ordering::Relaxed) {
             return;
         }
+        let size = Bytes(goal - have);
+        let tables_alone = self.huge_tables_alone.load(Ordering::Relaxed);
         // SAFETY: the range lies in our reservation.
-        let asked =
-            unsafe { huge::ask(core::ptr::with_exposed_provenance_mut(self.base() + have), Bytes(goal - have)) };
-        if asked {
+        let asked = unsafe {
+            huge::are_free(size)
+                && (tables_alone || huge::prefer(core::ptr::with_exposed_provenance_mut(self.base() + have), size))
+        };
+        if asked && !tables_alone {
             // `base` is aligned to a huge page.
             self.huge_ahead[0].store(have.next_multiple_of(huge::HUGE_PAGE.0), Ordering::Relaxed);
             self.huge_ahead[1].store(goal, Ordering::Relaxed);
@@ -775,6 +824,58 @@ mod tests {
         }
         assert!(asks(marks_behind(frontier + ((4 * STEP.0) >> BLOCK_SHIFT))), "a large heap's tables have them");
         assert!(!asks(space.marks_of(0, 9)), "but for what may have been written");
+        space.leave_objects_in_small_pages();
+        take_up_to(Bytes(HUGE_TABLES_FROM.0 + 8 * STEP.0));
+        assert!(!asks(space.base() + HUGE_TABLES_FROM.0 + 7 * STEP.0), "nobody wants them any more");
         true
+    }
+
+    /// Whether memory has come behind a page.
+    fn is_there(at: usize) -> bool {
+        let mut entry = [0; 8];
+        let file = std::fs::File::open("/proc/self/pagemap").unwrap();
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut entry, (at / PAGE.0 * 8) as u64).unwrap();
+        u64::from_le_bytes(entry) >> 63 != 0
+    }
+
+    /// What a heap that is not small takes is there before anybody writes to it, and what it will take next; not so the many pages of one who may need few of them.
+    #[test]
+    fn pages_come_before_they_are_written() {
+        let space: &'static Space = Box::leak(Box::new(Space::new()));
+        space.reserve(Bytes::mib(512), false).unwrap();
+        let at = |index: usize| space.address_of(index);
+        let small = space.take_fresh(Blocks(4)).unwrap();
+        space.have_pages_behind(small, Blocks(4));
+        assert!((0..4).all(|i| !is_there(at(small + i))), "a small heap may never write them");
+        let long = space.take_fresh(Blocks(AHEAD_FROM.0 >> BLOCK_SHIFT)).unwrap();
+        assert!(!is_there(at(long)) && !is_there(at(long) + AHEAD_FROM.0 - PAGE.0));
+        let run = space.take_fresh(Blocks(3)).unwrap();
+        let end = at(run + 3) + AHEAD.0;
+        assert!((at(run)..end).step_by(PAGE.0).all(is_there) && !is_there(end) && !is_there(at(run) - PAGE.0));
+        // SAFETY: nobody else's.
+        unsafe { memory::discard(core::ptr::with_exposed_provenance_mut(at(run)), Bytes(3 * BLOCK.0)) };
+        space.have_pages_behind(run + 1, Blocks(1));
+        assert_eq!([0, 1, 2].map(|i| is_there(at(run + i))), [false, true, false]);
+    }
+
+    /// A heap that wants none behind its objects has them behind its tables.
+    #[test]
+    fn tables_alone_ask_for_huge_pages() {
+        let space: &'static Space = Box::leak(Box::new(Space::new()));
+        space.reserve(Bytes::mib(512), false).unwrap();
+        space.ask_for_huge_pages(Bytes::mib(512));
+        space.leave_objects_in_small_pages();
+        let have = |at: usize| has(at, "hg");
+        // Others may take what is free between a look and a step, and the next step asks again.
+        for steps in 0..10 {
+            take_up_to(space, Bytes(HUGE_TABLES_FROM.0 + steps * STEP.0));
+            assert!(!have(space.base() + HUGE_FROM.0) && !have(space.base() + HUGE_TABLES_FROM.0));
+            if space.huge_tables.load(Ordering::Relaxed) {
+                let behind = space.frontier().0 + ((4 * STEP.0) >> BLOCK_SHIFT);
+                assert!(have(space.marks_of(behind, 9)), "a large heap's tables have them");
+                return;
+            }
+        }
+        println!("SKIPPED: this machine has no huge pages to spare");
     }
 }

@@ -160,7 +160,11 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
                 point(Point::BeforeBlocks);
                 let n = Blocks(c.blocks as usize);
                 let (run, fresh) = if looked_at == parts {
-                    take_block(owner, n, &mut origin)?
+                    let (run, fresh) = take_block(owner, n, &mut origin)?;
+                    if fresh {
+                        HEAP.space.have_pages_behind(run.first, run.blocks);
+                    }
+                    (run, fresh)
                 } else if let Some(run) = HEAP.pool.take_resident(&HEAP.space, n) {
                     // A block of its own rather than what others have left, or are freeing just now: the heap need not grow for it.
                     (run, false)

@@ -49,7 +49,7 @@ static TEXT: Text = Text { bytes: UnsafeCell::new([0; 1 << 14]), taken: AtomicBo
 ///
 /// # Safety
 /// The page-aligned range lies in a mapping of the caller's.
-pub unsafe fn ask(at: *mut u8, size: Bytes) -> bool {
+unsafe fn ask(at: *mut u8, size: Bytes) -> bool {
     // SAFETY: the caller's promise.
     are_free(size) && unsafe { prefer(at, size) }
 }

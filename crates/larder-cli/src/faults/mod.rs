@@ -23,7 +23,8 @@ use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -165,6 +166,9 @@ pub struct SelfTest {
     /// Let other threads allocate and collect all the time
     #[arg(long, requires = "self_test")]
     load: bool,
+    /// Try so many lines at a time: a load as well, and less time for all of them
+    #[arg(long, value_name = "N", default_value = "1", requires = "self_test")]
+    jobs: std::num::NonZeroUsize,
     /// Try only this line; may be given more than once
     #[arg(long, value_name = "NAME", requires = "self_test")]
     line: Vec<String>,
@@ -267,29 +271,45 @@ pub fn self_test(wanted: &SelfTest) -> Result<u8, Failure> {
         return Err(Failure::tool(format!("there is no line {unknown}; there are {}", names.join(", "))));
     }
     let library = library::find()?;
-    let (mut passed, mut bad, mut skipped) = (0, 0, 0);
-    for line in LINES.iter().filter(|line| wanted.line.is_empty() || wanted.line.iter().any(|name| name == line.name)) {
-        for way in Way::ALL {
-            let begun = Instant::now();
-            let what = format!("{}, {}", line.name, way.name());
-            match start(line, way, &library, wanted) {
-                Ok(rounds) => {
-                    passed += 1;
-                    println!("ok      {what} ({rounds} rounds, {:.1} s)", begun.elapsed().as_secs_f64());
+    let is_wanted = |line: &&Line| wanted.line.is_empty() || wanted.line.iter().any(|name| name == line.name);
+    let runs: Vec<_> = LINES.iter().filter(is_wanted).flat_map(|line| Way::ALL.map(|way| (line, way))).collect();
+    let next = AtomicUsize::new(0);
+    let tally = Mutex::new([0; 3]);
+    std::thread::scope(|scope| {
+        for _ in 0..wanted.jobs.get().min(runs.len()) {
+            scope.spawn(|| {
+                while let Some((line, way)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let begun = Instant::now();
+                    let result = start(line, *way, &library, wanted);
+                    // Held while a line is printed: lines come whole, and the counts are those of the lines above.
+                    let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+                    tally[report(line, *way, begun.elapsed(), &result)] += 1;
                 }
-                Err(Outcome::Failed(why)) => {
-                    bad += 1;
-                    println!("FAILED  {what} ({:.1} s): {why}", begun.elapsed().as_secs_f64());
-                }
-                Err(Outcome::Skipped(why)) => {
-                    skipped += 1;
-                    println!("SKIPPED {what}: {why}");
-                }
-            }
+            });
         }
-    }
+    });
+    let [passed, bad, skipped] = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{passed} passed, {bad} failed, {skipped} skipped");
     Ok(u8::from(bad > 0))
+}
+
+/// Prints how a line went, and returns whether it passed (0), failed (1) or was skipped (2).
+fn report(line: &Line, way: Way, took: Duration, result: &Result<String, Outcome>) -> usize {
+    let (what, seconds) = (format!("{}, {}", line.name, way.name()), took.as_secs_f64());
+    match result {
+        Ok(rounds) => {
+            println!("ok      {what} ({rounds} rounds, {seconds:.1} s)");
+            0
+        }
+        Err(Outcome::Failed(why)) => {
+            println!("FAILED  {what} ({seconds:.1} s): {why}");
+            1
+        }
+        Err(Outcome::Skipped(why)) => {
+            println!("SKIPPED {what}: {why}");
+            2
+        }
+    }
 }
 
 /// Tries a line in a process of its own; returns its rounds.

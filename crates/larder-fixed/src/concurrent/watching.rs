@@ -3,7 +3,7 @@
 use larder_blocks::block::{Block, State as BlockState};
 use larder_blocks::space::BLOCK_SHIFT;
 use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
-use larder_units::{Bytes, PAGE};
+use larder_units::PAGE;
 
 use super::{State, Way, ending, is_on, own_state, wanted};
 use crate::heap::HEAP;
@@ -125,7 +125,7 @@ pub(super) fn watch_all() -> Result<(), WatchError> {
     if state.watch.as_ref().is_none_or(|watch| watch.kind() != kind) {
         state.watch = None;
         // The first write to a watched huge page splits it, and final stops were longer with them (docs/performance.md).
-        HEAP.space.ask_for_huge_pages(Bytes(0));
+        HEAP.space.leave_objects_in_small_pages();
         set_neighbours(neighbours);
         let mut whole = HEAP.space.reserved().to_bytes();
         if kind == Kind::Uffd {
