@@ -24,7 +24,7 @@ pub const SHORT: Effort = Effort { rounds: 5, seconds: 5, load: false, jobs: 1 }
 /// Each line so often, or for a minute.
 const LONG: Effort = Effort { rounds: 1000, seconds: 60, load: true, jobs: 4 };
 /// Lines times ways, about: to share a soak's time out.
-const RUNS: u64 = 112;
+const RUNS: u64 = 124;
 
 impl Effort {
     /// The long form, cut to so much time altogether.

@@ -349,8 +349,10 @@ impl Space {
     /// Has pages come behind blocks that are the caller's and whose content is zero, since their memory went back to the kernel. Not in a small heap, where
     /// they may never be written.
     pub fn have_pages_behind(&self, first: usize, n: Blocks) {
-        if self.span() >= AHEAD_FROM.0 {
-            self.have_pages(first << BLOCK_SHIFT, (first << BLOCK_SHIFT) + n.to_bytes().0);
+        let end = (first + n.0) << BLOCK_SHIFT;
+        // The last blocks before the frontier were most likely just taken there, and have come.
+        if self.span() >= AHEAD_FROM.0 && end != self.span() {
+            self.have_pages(first << BLOCK_SHIFT, end);
         }
     }
 
@@ -508,11 +510,9 @@ impl Space {
         }
         let size = Bytes(goal - have);
         let tables_alone = self.huge_tables_alone.load(Ordering::Relaxed);
+        let step = core::ptr::with_exposed_provenance_mut(self.base() + have);
         // SAFETY: the range lies in our reservation.
-        let asked = unsafe {
-            huge::are_free(size)
-                && (tables_alone || huge::prefer(core::ptr::with_exposed_provenance_mut(self.base() + have), size))
-        };
+        let asked = huge::are_free(size) && (tables_alone || unsafe { huge::prefer(step, size) });
         if asked && !tables_alone {
             // `base` is aligned to a huge page.
             self.huge_ahead[0].store(have.next_multiple_of(huge::HUGE_PAGE.0), Ordering::Relaxed);

@@ -411,6 +411,7 @@ impl Process {
             "cleaning_rounds": cycle.cleaning_rounds,
             "pages_cleaned": cycle.pages_cleaned,
             "pages_left": cycle.pages_left,
+            "pages_compared": cycle.pages_compared,
             "unwritten_stack_bytes": cycle.unwritten_stacks.0,
             "young": cycle.young != 0,
             "cut_short": cycle.hurried != 0,

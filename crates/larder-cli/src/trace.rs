@@ -189,6 +189,7 @@ fn cycle_args(record: &CycleRecord) -> Value {
         args["pages_found"] = (record.pages_cleaned + record.pages_left).into();
         args["pages_cleaned"] = record.pages_cleaned.into();
         args["pages_left"] = record.pages_left.into();
+        args["pages_compared"] = record.pages_compared.into();
         args["helps"] = record.helps.into();
         args["helped_bytes"] = record.bytes_helped.into();
         args["young"] = (record.young != 0).into();

@@ -115,8 +115,10 @@ pub struct CycleRecord {
     pub young: u64,
     /// Bytes of stacks that the final stop of a concurrent cycle did not read, since nobody had written to them. They are among the roots.
     pub unwritten_stacks: Bytes,
+    /// How often a written page had a copy, so that only the words that differ were looked up.
+    pub pages_compared: u64,
     /// Zero; for fields to come.
-    pub reserved: [u64; 2],
+    pub reserved: [u64; 1],
 }
 
 const _: () = assert!(size_of::<CycleRecord>() == CYCLE_WORDS * size_of::<u64>());
@@ -161,7 +163,7 @@ mod tests {
         let mut record = CycleRecord::new(7, Cause::Expand);
         record.threads_blocked = 3;
         record.links_cleared = 9;
-        record.reserved[1] = 5;
+        record.reserved[0] = 5;
         assert_eq!(CycleRecord::from_words(record.to_words()), record);
         assert_eq!(record.to_words()[0], 7);
         assert_eq!(record.to_words()[CYCLE_WORDS - 1], 5);

@@ -67,6 +67,7 @@ use crate::{cycle, dirty, generations, own_threads, pacing, settings};
 
 pub(crate) mod backoff;
 mod births;
+mod copies;
 mod ending;
 mod guests;
 mod looking;
@@ -77,6 +78,7 @@ mod way;
 
 pub use births::{Births, set_births};
 pub(crate) use births::{birth_mark, count_anew as count_births_anew, count_lost_mark};
+pub(crate) use copies::Copies;
 pub(crate) use ending::about_to_write;
 pub(crate) use guests::hand_over;
 use guests::{HANDED_OVER_NESTED, HELP_FROM, help, with_guests};
@@ -129,6 +131,8 @@ static BY_HELPERS: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes of stacks that final stops did not read, over all cycles. Sync: collectors add in a stopped world; a statistic.
 static UNWRITTEN_STACKS: AtomicU64 = AtomicU64::new(0);
+/// See [`compared_pages`]. Sync: as `UNWRITTEN_STACKS`.
+static COMPARED: AtomicU64 = AtomicU64::new(0);
 
 /// Stack of the marker thread.
 const STACK: usize = 256 << 10;
@@ -164,6 +168,7 @@ struct State {
     looks_at_stacks: bool,
     /// Long ones, which are watched from their look to the final stop.
     stacks: Stacks,
+    copies: Copies,
 }
 
 /// What is recorded about the part of a cycle that ran beside the program.
@@ -187,6 +192,8 @@ pub struct Figures {
     pub markers: u32,
     /// Pages scanned again beside the program, and in the final stop.
     pub pages: [usize; 2],
+    /// How often of such a page only those words were looked up that differ from its copy.
+    pub compared: usize,
     /// The program allocated faster than the cycle marked, or somebody wanted the cycle to end: marking ended in the stop.
     pub hurried: bool,
 }
@@ -214,6 +221,7 @@ static STATE: Guarded = Guarded(UnsafeCell::new(State {
         bytes_helped: 0,
         markers: 0,
         pages: [0; 2],
+        compared: 0,
         hurried: false,
     },
     timeline: Timeline::new(),
@@ -224,6 +232,7 @@ static STATE: Guarded = Guarded(UnsafeCell::new(State {
     round: 0,
     looks_at_stacks: false,
     stacks: Stacks::new(),
+    copies: Copies::new(),
 }));
 
 fn phase() -> Phase {
@@ -330,6 +339,11 @@ pub fn marked_by_helpers() -> u64 {
 /// Bytes of stacks that final stops did not read so far, since nobody had written to them.
 pub fn unwritten_stacks() -> u64 {
     UNWRITTEN_STACKS.load(Ordering::Relaxed)
+}
+
+/// How often cycles have looked up only those words of a written page that differ from a copy.
+pub fn compared_pages() -> u64 {
+    COMPARED.load(Ordering::Relaxed)
 }
 
 /// Chooses the longest pause that is wanted.
@@ -490,7 +504,7 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) -> usize {
         marker.note_overflow();
     }
     let new = Epochs::now().new;
-    let State { watch, way, watched, aside, figures, .. } = state;
+    let State { watch, way, watched, aside, figures, copies, .. } = state;
     let (handed, lost) = with_guests(|guests| {
         while let Some(entry) = guests.left.pop() {
             marker.push(entry);
@@ -501,11 +515,14 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) -> usize {
     if lost | HANDED_OVER_NESTED.swap(false, Ordering::Relaxed) {
         marker.note_overflow();
     }
-    match fetch(watch, *way, watched, None, |low, high| dirty::push(marker, new, low, high)) {
+    copies.make_no_more();
+    match fetch(watch, *way, watched, None, |low, high| dirty::push(marker, copies, new, low, high)) {
         Ok(pages) => figures.pages[1] += pages,
         // Nothing is known: everything that is marked is scanned again.
         Err(_) => marker.note_overflow(),
     }
+    figures.compared = copies.compared();
+    COMPARED.fetch_add(figures.compared as u64, Ordering::Relaxed);
     let view = marker.heap();
     while let Some(entry) = aside.pop() {
         let at = entry.start.addr();
@@ -668,6 +685,7 @@ pub(crate) unsafe fn after_fork_in_child() {
         core::ptr::write(&raw mut state.watch, None);
         core::ptr::write(&raw mut state.aside, Vector::new());
         core::ptr::write(&raw mut state.stacks, Stacks::new());
+        core::ptr::write(&raw mut state.copies, Copies::new());
         (state.watched, state.leaves) = (0, false);
         PHASES.reset_after_fork();
         guests::reset_after_fork();

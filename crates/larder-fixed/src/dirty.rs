@@ -15,13 +15,15 @@ use larder_trace::descriptor::{BITMAP, LENGTH, TAG};
 use larder_trace::{Entry, Interior, Marker};
 use larder_units::BLOCK;
 
+use crate::concurrent::Copies;
 use crate::epochs::Epochs;
 use crate::heap::HEAP;
 use crate::refill::find_byte;
 use crate::view::View;
 
-/// Pushes what marked objects have in `[low, high)`, which lies below the frontier and is a whole number of pages.
-pub(crate) fn push(marker: &mut Marker<'_, View>, new: u8, low: usize, high: usize) {
+/// Pushes what marked objects have in `[low, high)`, which lies below the frontier and is a whole number of pages; what it has of large ones by way of
+/// their copies.
+pub(crate) fn push(marker: &mut Marker<'_, View>, copies: &mut Copies, new: u8, low: usize, high: usize) {
     let mut at = low;
     while at < high {
         let index = (at - HEAP.space.base()) >> BLOCK_SHIFT;
@@ -44,7 +46,12 @@ pub(crate) fn push(marker: &mut Marker<'_, View>, new: u8, low: usize, high: usi
             State::Small if b.descriptor.get() != 0 => push_cells(marker, new, b, start, at, end),
             // SAFETY: the object's mark byte.
             State::Large if b.descriptor.get() != 0 && unsafe { b.mark(0) }.load(Ordering::Relaxed) == new => {
-                push_object(marker, start, b.descriptor.get(), at, end);
+                let descriptor = b.descriptor.get();
+                if descriptor & TAG == LENGTH {
+                    copies.push(marker, at.max(start), end.min(start + (descriptor & !7)));
+                } else {
+                    push_object(marker, start, descriptor, at, end);
+                }
             }
             _ => {}
         }

@@ -54,6 +54,10 @@ pub enum Point {
     BeforeSecondLook = 23,
     /// The second look has begun: objects are born marked, and static data and stacks were not looked at again yet. The loader's list is held.
     InSecondLook = 24,
+    /// A round of cleaning has copied a page, and nobody has looked at the copy yet.
+    PageCopied = 25,
+    /// A page is about to be compared with its copy.
+    BeforeComparing = 26,
 }
 
 /// The points of refills, frees and large allocations, for tests that visit each.

@@ -30,6 +30,8 @@ pub enum Optimization {
     Clusters = 9,
     /// Memory that a large heap is given is backed with huge pages where many are free. Without: as the kernel does unasked.
     HugePages = 10,
+    /// What is scanned again of large objects is copied, and the next look compares. Without: it is scanned each time.
+    Copies = 11,
 }
 
 /// A set of optimizations that are left out.
@@ -40,7 +42,7 @@ impl Ablation {
     /// Nothing is left out.
     pub const NONE: Self = Self(0);
     /// Every optimization with its name.
-    pub const NAMES: [(Optimization, &str); 11] = [
+    pub const NAMES: [(Optimization, &str); 12] = [
         (Optimization::Balance, "balance"),
         (Optimization::Slo, "slo"),
         (Optimization::Nsb, "nsb"),
@@ -52,6 +54,7 @@ impl Ablation {
         (Optimization::Clean, "clean"),
         (Optimization::Clusters, "clusters"),
         (Optimization::HugePages, "huge-pages"),
+        (Optimization::Copies, "copies"),
     ];
 
     /// Leaves one more out.

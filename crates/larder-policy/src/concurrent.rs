@@ -6,6 +6,8 @@
 
 use larder_units::{Bytes, Nanos, PAGE};
 
+use crate::group::GroupFacts;
+
 /// What is known when a cycle has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct StartFacts {
@@ -268,17 +270,33 @@ pub fn markers(facts: CrewFacts) -> usize {
     needed.clamp(least, most).min(worth).min(facts.most.unwrap_or(usize::MAX)).max(1)
 }
 
+/// Memory for copies of what rounds of cleaning have scanned, in a heap where so much is alive: a sixteenth of it, or [`LEAST_COPIES`]; and a quarter of
+/// what the control group has left at most.
+pub fn copies(live: Bytes, group: Option<GroupFacts>) -> Bytes {
+    let room = group.map_or(Bytes(usize::MAX), |group| Bytes(group.room().0 / 4));
+    Bytes(live.0 / 16).max(LEAST_COPIES).min(room)
+}
+
+const LEAST_COPIES: Bytes = Bytes::mib(1);
+
+/// A round of cleaning.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// Pages that it found written.
+    pub found: usize,
+    /// How long it took, from asking for pages until what was written was scanned and what it led to was marked.
+    pub took: Nanos,
+}
+
 /// What is known after a round of cleaning.
 #[derive(Clone, Copy, Debug)]
 pub struct CleanFacts {
-    /// Pages that this round found written.
-    pub found: usize,
-    /// Pages that the round before found; `None` in the first.
-    pub found_before: Option<usize>,
+    /// This round.
+    pub round: Round,
+    /// The one before; `None` after the first.
+    pub before: Option<Round>,
     /// Rounds so far, this one included.
     pub rounds: usize,
-    /// How long this round took, from asking for pages until they were scanned and what they led to was marked.
-    pub took: Nanos,
     /// How long the final stop should take at most.
     pub goal: Nanos,
 }
@@ -288,16 +306,17 @@ const MOST_ROUNDS: usize = 12;
 /// So many pages are scanned in a small part of the time that it takes to stop anybody.
 const FEW_PAGES: usize = 32;
 
-/// Whether written memory is scanned once more beside the program: while there is much of it, and it becomes less.
+/// Whether written memory is scanned once more beside the program: while there is much of it, and it takes less and less time.
 ///
 /// What the next round, or the final stop, will find is about what was written during this round. So a round that took
-/// less than half of the goal has left the stop little enough; and rounds that do not become smaller are as small as they
-/// will get.
+/// less than half of the goal has left the stop little enough; and rounds that do not become shorter are as short as they
+/// will get. Time counts, not pages: a round that finds as many as the one before takes a fraction of it where most of their words are the same.
 pub fn cleans_again(facts: CleanFacts) -> bool {
-    if facts.found <= FEW_PAGES || facts.rounds >= MOST_ROUNDS || facts.took.0 <= facts.goal.0 / 2 {
+    let Round { found, took } = facts.round;
+    if found <= FEW_PAGES || facts.rounds >= MOST_ROUNDS || took.0 <= facts.goal.0 / 2 {
         return false;
     }
-    facts.found_before.is_none_or(|before| facts.found < before / 4 * 3)
+    facts.before.is_none_or(|before| found < before.found / 4 * 3 || took.0 < before.took.0 / 4 * 3)
 }
 
 #[cfg(test)]
@@ -541,21 +560,36 @@ mod tests {
     }
 
     #[test]
+    fn copies_take_a_part_of_what_lives_and_of_what_is_left() {
+        let mib = Bytes::mib;
+        let with = |used| Some(GroupFacts { limit: mib(1024), used: mib(used), unused: Bytes(0) });
+        for (live, group, expected) in
+            [(160, None, 10), (1, None, 1), (160, with(400), 10), (160, with(960), 8), (160, with(1020), 0)]
+        {
+            assert_eq!(copies(mib(live), group), mib(expected), "{live} {group:?}");
+        }
+    }
+
+    #[test]
     fn cleaning_goes_on_while_it_pays() {
         let table = [
-            // found, before, rounds, took us, goal us -> again
-            (10_000, None, 1, 5000, 1000, true),
-            (10_000, Some(20_000), 2, 5000, 1000, true),
+            // found and us, before, rounds, goal us -> again
+            ((10_000, 5000), None, 1, 1000, true),
+            ((10_000, 5000), Some((20_000, 5000)), 2, 1000, true),
             // It does not become less.
-            (10_000, Some(11_000), 2, 5000, 1000, false),
-            (10_000, Some(9_000), 2, 5000, 1000, false),
+            ((10_000, 5000), Some((11_000, 5500)), 2, 1000, false),
+            ((10_000, 5000), Some((9_000, 4500)), 2, 1000, false),
+            // As many, but sooner done.
+            ((10_000, 5000), Some((10_000, 50_000)), 2, 1000, true),
             // The stop will have little to do.
-            (20, None, 1, 5000, 1000, false),
-            (10_000, None, 1, 400, 1000, false),
-            (10_000, Some(20_000), 12, 5000, 1000, false),
+            ((20, 5000), None, 1, 1000, false),
+            ((10_000, 400), None, 1, 1000, false),
+            ((10_000, 5000), Some((20_000, 50_000)), 12, 1000, false),
         ];
-        for (found, found_before, rounds, took, goal, again) in table {
-            let facts = CleanFacts { found, found_before, rounds, took: Nanos(took * 1000), goal: Nanos(goal * 1000) };
+        let round = |(found, us): (usize, u64)| Round { found, took: Nanos(us * 1000) };
+        for (this, before, rounds, goal, again) in table {
+            let goal = Nanos(goal * 1000);
+            let facts = CleanFacts { round: round(this), before: before.map(round), rounds, goal };
             assert_eq!(cleans_again(facts), again, "{facts:?}");
         }
     }

@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
 use larder_events::PhaseKind;
-use larder_policy::concurrent::{self as policy, CleanFacts};
+use larder_policy::concurrent::{self as policy, CleanFacts, Round};
 use larder_sync::phases::Phase;
 use larder_sys::signal::Mask;
 use larder_sys::vector::Vector;
@@ -17,7 +17,7 @@ use larder_units::{Blocks, Bytes, Nanos, PAGE};
 
 use super::guests::{LEFT, with_guests};
 use super::looking::{Look, look_at_stacks, look_in_stop};
-use super::watching::{Which, end_watch_of_stacks, fetch, rest_watch, watch_all};
+use super::watching::{Which, end_what_a_cycle_has, fetch, rest_watch, watch_all};
 use super::{
     BY_HELPERS, Births, CHOSEN_MARKERS, Figures, NEXT_MARKERS, PHASES, State, TO_MARK, TRACED_NS, Way, births,
     own_state, pause_goal, phase, turn_off, way,
@@ -28,7 +28,9 @@ use crate::epochs::Epochs;
 use crate::heap::HEAP;
 use crate::inject::{Point, point};
 use crate::view::View;
-use crate::{ablation, cycle, dirty, finalization, gate, generations, large, lock, pacing, refill, roots, untold};
+use crate::{
+    ablation, cycle, dirty, finalization, gate, generations, group, large, lock, pacing, refill, roots, untold,
+};
 
 /// How long the marker thread waits for somebody to finish before it cleans once more.
 const CLEAN_AGAIN_NS: u64 = 10_000_000;
@@ -52,7 +54,7 @@ pub(super) extern "C" fn marker_main(_: *mut c_void) -> *mut c_void {
                 }
             }
             Phase::Idle => {
-                end_watch_of_stacks();
+                end_what_a_cycle_has();
                 if !generations::is_on() {
                     rest_watch();
                 }
@@ -205,6 +207,9 @@ unsafe fn start() {
     state.since_at_start = HEAP.counts.since.load(Ordering::Relaxed);
     state.births = births::begin(state.way, state.young);
     state.since_born_marked = (state.births == Births::Marked).then_some(state.since_at_start);
+    if state.births == Births::Marked {
+        allow_copies();
+    }
     let to_mark = if state.young { state.since_at_start } else { HEAP.live.load(Ordering::Relaxed) };
     TO_MARK[usize::from(state.young)].store(to_mark, Ordering::Relaxed);
     let way = state.way;
@@ -247,6 +252,11 @@ fn find_what_was_made() -> Second {
         bear_marked();
         return Second::Over { drained: true };
     }
+    look_again(Bytes(made))
+}
+
+/// Stops the world shortly, from when on objects are born marked, and looks at the roots once more, which may lead to so much.
+fn look_again(made: Bytes) -> Second {
     // Who collects in a walk over the loader's list has that list, and waits for the end of `Marking`.
     PHASES.offer();
     point(Point::BeforeSecondLook);
@@ -257,6 +267,7 @@ fn find_what_was_made() -> Second {
                 in_short_stop(PhaseKind::SecondStop, || {
                     untold::tell_all();
                     bear_marked();
+                    allow_copies();
                     with_marker(look_in_stop);
                 });
             }
@@ -272,7 +283,7 @@ fn find_what_was_made() -> Second {
         return Second::TakenOver;
     }
     let (begun, before) = (clock::now(), own_state().tally.bytes);
-    let drained = drain(Bytes(made));
+    let drained = drain(made);
     let State { timeline, tally, .. } = own_state();
     let ended = timeline.add(PhaseKind::TraceNew, begun, tally.bytes - before);
     TRACED_NS.fetch_add(ended.since(begun).0, Ordering::Relaxed);
@@ -281,8 +292,23 @@ fn find_what_was_made() -> Second {
 
 /// Objects are born marked from here on.
 fn bear_marked() {
-    own_state().since_born_marked = Some(HEAP.counts.since.load(Ordering::Relaxed));
+    own_state().since_born_marked.get_or_insert(HEAP.counts.since.load(Ordering::Relaxed));
     births::are_marked_now();
+}
+
+/// Whether rounds of cleaning may copy what they scan, once objects are born marked. The unit of a barrier is smaller than a page, and what it tells of
+/// was written.
+fn may_copy() -> bool {
+    let State { way, births, .. } = own_state();
+    let left_out = ablation::get().leaves_out(Optimization::Copies);
+    matches!(way, Way::Watch(_)) && *births != Births::Unmarked && !left_out
+}
+
+/// They may, if at all. World stopped, objects are born marked from here on.
+fn allow_copies() {
+    if may_copy() {
+        own_state().copies.allow();
+    }
 }
 
 /// Runs `f` with a marker that goes on where the last one was. Its queue is empty afterwards.
@@ -400,7 +426,7 @@ fn bring(aside: &mut Vector<Entry>) {
 /// From `Marking` to `Ready`, unless somebody takes the cycle over.
 fn mark() {
     let begun = clock::now();
-    let mut found_before = None;
+    let mut before = None;
     let State { timeline, tally, young, .. } = own_state();
     let mut again = drain(Bytes(TO_MARK[usize::from(*young)].load(Ordering::Relaxed)));
     let traced = timeline.add(PhaseKind::Trace, begun, tally.bytes);
@@ -413,28 +439,36 @@ fn mark() {
     }
     let mut rounds = 0;
     while again {
-        let begun = clock::now();
-        let Some(found) = clean() else { break };
+        let Some(round) = clean() else { break };
         rounds += 1;
-        let took = clock::now().since(begun);
-        again = policy::cleans_again(CleanFacts { found, found_before, rounds, took, goal: pause_goal() });
-        found_before = Some(found);
+        again = policy::cleans_again(CleanFacts { round, before, rounds, goal: pause_goal() });
+        before = Some(round);
+        if again && may_copy() && !own_state().copies.are_allowed() && !cycle::is_disabled() {
+            // Objects have been born marked without a stop, before which somebody may have begun to make one.
+            match look_again(Bytes(0)) {
+                Second::Over { drained } => again = drained,
+                Second::TakenOver => return,
+            }
+        }
     }
     ready();
 }
 
-/// One round: asks for written pages, scans what is on them, and marks. Returns how many pages they were; `None` where
-/// that is not possible or left out, or somebody hurries.
-fn clean() -> Option<usize> {
-    let State { watch, way, watched, aside, tally, figures, .. } = own_state();
+/// One round: asks for written pages, scans what is on them, and marks. `None` where that is not possible or left out, or somebody hurries.
+fn clean() -> Option<Round> {
+    let State { watch, way, watched, aside, tally, figures, copies, .. } = own_state();
     let left_out = ablation::get().leaves_out(Optimization::Clean);
     if left_out || watch.as_ref().is_some_and(|watch| !watch.cleans_while_running()) || PHASES.hurries() {
         return None;
     }
     let new = Epochs::now().new;
     let begun = clock::now();
+    let live = Bytes(tally.bytes.max(HEAP.live.load(Ordering::Relaxed)));
+    copies.begin_round(|| policy::copies(live, group::facts(live)));
     let found = with_marker_of(aside, tally, |marker| {
-        let found = fetch(watch, *way, watched, Some(Which::Marked), |low, high| dirty::push(marker, new, low, high));
+        let push = |low, high| dirty::push(marker, copies, new, low, high);
+        let found = fetch(watch, *way, watched, Some(Which::Marked), push);
+        copies.end_round();
         if found.is_err() {
             // Pages may be clean that nobody has scanned: everything that is marked is scanned again in the stop.
             marker.note_overflow();
@@ -444,8 +478,8 @@ fn clean() -> Option<usize> {
     figures.rounds += 1;
     figures.pages[0] += found;
     let drained = drain(Bytes(found.saturating_mul(PAGE.0)));
-    own_state().timeline.add(PhaseKind::Clean, begun, found);
-    drained.then_some(found)
+    let ended = own_state().timeline.add(PhaseKind::Clean, begun, found);
+    drained.then_some(Round { found, took: ended.since(begun) })
 }
 
 /// From `Marking`: what is left is the final stop's.

@@ -9,10 +9,11 @@ use super::{State, Way, ending, is_on, own_state, wanted};
 use crate::heap::HEAP;
 use crate::{barrier, dirty, generations};
 
-/// Between cycles, before the watch itself ends or goes on.
-pub(super) fn end_watch_of_stacks() {
-    let State { watch, stacks, .. } = own_state();
+/// Between cycles, before the watch itself ends or goes on: what is wanted in a cycle only.
+pub(super) fn end_what_a_cycle_has() {
+    let State { watch, stacks, copies, .. } = own_state();
     stacks.end(watch.as_mut());
+    copies.clear();
 }
 
 /// Between cycles: the watch of pages ends, but for what is left to be written.
@@ -90,7 +91,7 @@ fn neighbours(page: usize) -> (usize, usize) {
 
 /// Makes every page of the heap clean; for a young cycle, goes on with the watch that there is.
 pub(super) fn watch_all() -> Result<(), WatchError> {
-    end_watch_of_stacks();
+    end_what_a_cycle_has();
     let State { watch, way, watched, young, .. } = own_state();
     let goes_on = *watched != 0 && *way == wanted() && generations::is_on();
     *young = goes_on && generations::next_is_young();

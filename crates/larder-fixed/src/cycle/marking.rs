@@ -129,6 +129,7 @@ pub(super) unsafe fn mark(
         record.start_pause = figures.start_pause;
         record.cleaning_rounds = u64::from(figures.rounds);
         [record.pages_cleaned, record.pages_left] = figures.pages.map(|pages| pages as u64);
+        record.pages_compared = figures.compared as u64;
         record.hurried = u64::from(figures.hurried);
         record.helps = u64::from(figures.helps);
     }
