@@ -15,11 +15,12 @@
 //! the world stands still. Threads that are not registered are never stopped; they keep the class's lock, which the
 //! collector takes, until their run is installed.
 
+use core::num::NonZeroUsize;
 use core::ptr;
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 use larder_blocks::block::{Block, NONE, State};
-use larder_blocks::class::CLASSES;
+use larder_blocks::class::{self, CLASSES};
 use larder_blocks::owners::{Origin, Release};
 use larder_blocks::pool::Run;
 use larder_blocks::space::Place;
@@ -454,11 +455,52 @@ fn freed_in_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> 
     Some(retire_block(b))
 }
 
-/// Allocates a cell in a signal handler that interrupted a slow path: from a fresh block, without any lock. The rest of
-/// the block is found by the sweep after the next cycle.
+/// The next cell of the block that nested allocations of a kind and class share; 0 where there is none. It and those behind it are
+/// claimed, as a buffer's are.
+///
+/// Sync: label `refill.reserve`. Threads that come here are registered and defer stops, and every stop of a cycle empties it. Each block is
+/// fresh, so no address comes twice.
+static RESERVE: [[AtomicUsize; class::COUNT]; kind::MAX] =
+    [const { [const { AtomicUsize::new(0) }; class::COUNT] }; kind::MAX];
+
+/// Whether `RESERVE` may hold something. Sync: set before a cell is put there; cleared in a stopped world.
+static HAS_RESERVE: AtomicBool = AtomicBool::new(false);
+
+/// Allocates a cell in a signal handler that interrupted a slow path, without any lock: behind the one that such a handler got
+/// last, or from a fresh block. A handler that took a block for each of its objects could take longer than until the next signal, and
+/// the code that it interrupted would never go on.
 #[cold]
-#[inline(never)]
 pub(crate) fn nested(kind: usize, class: usize) -> *mut u8 {
+    // A thread that no stop waits for could put cells there behind the back of the one that empties it.
+    if REGISTRY.current().is_none() {
+        return nested_fresh(kind, class, false);
+    }
+    match take_reserved(kind, class) {
+        Some(cell) => ptr::with_exposed_provenance_mut(cell),
+        None => nested_fresh(kind, class, true),
+    }
+}
+
+/// A cell of the shared block.
+fn take_reserved(kind: usize, class: usize) -> Option<usize> {
+    let reserve = &RESERVE[kind][class];
+    // ORDER refill.reserve: Acquire, with the Release in `nested_fresh`: the block's record is read below.
+    let mut cell = reserve.load(Ordering::Acquire);
+    loop {
+        let place = HEAP.space.place(NonZeroUsize::new(cell)?.get())?;
+        let is_last = place.cell + 1 == place.block.cells.get() as usize;
+        let next = if is_last { 0 } else { cell + place.block.cell.get() as usize };
+        match reserve.compare_exchange_weak(cell, next, Ordering::Relaxed, Ordering::Acquire) {
+            Ok(_) => return Some(cell),
+            Err(now) => cell = now,
+        }
+    }
+}
+
+/// The first cell of a fresh block, whose others are the next such handlers' if it is shared. What another one put there meanwhile is found
+/// by the sweep after the next cycle, as is the rest of a block that is not shared.
+#[inline(never)]
+fn nested_fresh(kind: usize, class: usize, shared: bool) -> *mut u8 {
     let c = &CLASSES[class];
     let Some(run) = HEAP.grow_in_handler(Blocks(c.blocks as usize)) else { return ptr::null_mut() };
     let epoch = HEAP.epoch();
@@ -466,10 +508,37 @@ pub(crate) fn nested(kind: usize, class: usize) -> *mut u8 {
     block(run.first as u32).previous.set(ORPHAN);
     let b = format(run, class, kind, NONE, 0);
     b.set_swept(epoch);
-    claim(b, 0, 1);
+    let cells = if shared { b.cells.get() as usize } else { 1 };
+    claim(b, 0, cells);
     adopt_later(run.first as u32);
-    HEAP.count_allocated(c.cell as usize);
+    HEAP.count_allocated(cells * c.cell as usize);
+    if cells > 1 {
+        HAS_RESERVE.store(true, Ordering::Relaxed);
+        // ORDER refill.reserve: Release, with the loads in `take_reserved`.
+        RESERVE[kind][class].store(address(b, 1), Ordering::Release);
+    }
     ptr::with_exposed_provenance_mut(address(b, 0))
+}
+
+/// Returns what nested allocations did not take to the blocks, and how many bytes that is.
+///
+/// # Safety
+/// The world is stopped and the caller holds the locks of all classes.
+unsafe fn retire_reserve_in_stopped_world() -> usize {
+    if !HAS_RESERVE.swap(false, Ordering::Relaxed) {
+        return 0;
+    }
+    let mut bytes = 0;
+    for reserve in RESERVE.iter().flatten() {
+        let from = reserve.swap(0, Ordering::Relaxed);
+        if from != 0 {
+            let block = HEAP.space.place(from).expect("a reserve lies in a block").block;
+            let to = address(block, block.cells.get() as usize);
+            bytes += to - from;
+            release(from, to);
+        }
+    }
+    bytes
 }
 
 /// Leaves a block for the next cycle to put into its list.
@@ -491,8 +560,8 @@ pub(crate) unsafe fn reset_after_fork() {
     }
 }
 
-/// Returns what shelves hold to the blocks, and how many bytes that is. Such runs are claimed and not cleared yet: a marker that came upon
-/// them would take what the memory held before for an object, and for its descriptor.
+/// Returns what shelves and the reserve of handlers hold to the blocks, and how many bytes that is. A shelf's runs are claimed and not
+/// cleared yet: a marker that came upon them would take what the memory held before for an object, and for its descriptor.
 ///
 /// # Safety
 /// The world is stopped and the caller holds the locks of all classes.
@@ -504,8 +573,8 @@ pub(crate) unsafe fn retire_shelves_in_stopped_world() -> usize {
             bytes += run[1] - run[0];
             release(run[0], run[1]);
         });
+        bytes + retire_reserve_in_stopped_world()
     }
-    bytes
 }
 
 /// Returns what buffers and sidelines hold to the blocks, and adopts orphans. Returns the bytes returned.

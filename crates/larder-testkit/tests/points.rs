@@ -448,7 +448,7 @@ fn a_block_in_the_making_is_not_reclaimed() {
         ACTION.store(allocate_inside as *mut (), Ordering::Relaxed);
         at_points(Some(hook));
         let mut objects = Objects::new();
-        let nested = trap::function_named("larder_fixed", "6nested").expect("the function has a symbol");
+        let nested = trap::function_named("larder_fixed", "12nested_fresh").expect("the function has a symbol");
         for i in trap::instructions_of(nested) {
             PLACE.store(i.ip() as usize, Ordering::Relaxed);
             TARGET.store(Point::BlocksTaken as u32, Ordering::Relaxed);
