@@ -3,6 +3,7 @@
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::OnceLock;
 
 use larder_fixed::inject::{POINTS, Point, at_points};
 use larder_fixed::options::Options;
@@ -337,6 +338,83 @@ fn a_thread_that_keeps_the_loaders_list_is_suspended_with_it() {
 }
 
 /// What a handler took in the middle of a slow path is in no list before the next cycle.
+/// Objects that handlers take within slow paths share blocks: a block for each would take longer than until the next signal. A cycle
+/// returns what is left of the last one.
+#[test]
+fn objects_of_handlers_within_slow_paths_share_blocks() {
+    const TAKEN: usize = 301;
+    /// Of this size nothing else is allocated.
+    const BYTES: usize = 5000;
+    static TABLE: OnceLock<Words> = OnceLock::new();
+    const KINDS: [usize; 2] = [kind::NORMAL, kind::POINTER_FREE];
+    /// Objects in the table. Sync: one thread and its handlers.
+    static FILLED: AtomicUsize = AtomicUsize::new(0);
+
+    fn take(kind: usize) {
+        // SAFETY: in the table at once.
+        let at = unsafe { allocate(kind, BYTES) };
+        assert!(!at.is_null());
+        let (i, size) = (FILLED.fetch_add(1, Ordering::Relaxed), object::size(at.addr()));
+        // SAFETY: a fresh object.
+        unsafe {
+            assert!(kind != kind::NORMAL || pattern::first_set(at, size).is_none());
+            pattern::fill(at, 0, size, i as u64);
+        }
+        TABLE.get().expect("it is there before").set(i, at.expose_provenance());
+    }
+    fn take_many() {
+        for _ in 0..TAKEN {
+            KINDS.into_iter().for_each(take);
+        }
+    }
+    /// Blocks with cells of this size of a kind, their cells, and those of them that are taken.
+    fn blocks(kind: usize) -> [usize; 3] {
+        let mut sums = [0; 3];
+        stats::for_each_block(&mut |b| {
+            if b.kind == kind && b.size == object::size_for(BYTES) {
+                sums = [sums[0] + 1, sums[1] + b.cells, sums[2] + b.live];
+            }
+        });
+        sums
+    }
+    fn check() {
+        for i in 0..FILLED.load(Ordering::Relaxed) {
+            let at = ptr::with_exposed_provenance_mut::<u8>(TABLE.get().expect("it is there").get(i));
+            assert_eq!(object::base(at.addr()), Some(at.addr()), "object {i}");
+            // SAFETY: kept by the table.
+            unsafe { pattern::check(at, 0, object::size(at.addr()), i as u64) };
+        }
+    }
+    in_child("objects_of_handlers_within_slow_paths_share_blocks", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::EXACT);
+        TABLE.get_or_init(|| Words::roots(1 << 12));
+        ACTOR.store(thread::tid(), Ordering::Relaxed);
+        ACTION.store(take_many as *mut (), Ordering::Relaxed);
+        at_points(Some(hook));
+        let mut objects = Objects::new();
+        for (round, p) in [Point::BlocksTaken, Point::FreeLocked, Point::BlocksTaken].into_iter().enumerate() {
+            let before = KINDS.map(blocks);
+            TARGET.store(p as u32, Ordering::Relaxed);
+            while TARGET.load(Ordering::Relaxed) != 0 {
+                objects.work();
+            }
+            for (kind, [blocks_before, ..]) in KINDS.into_iter().zip(before) {
+                let [all, cells, _] = blocks(kind);
+                assert_eq!(all - blocks_before, TAKEN.div_ceil(cells / all), "blocks of kind {kind}, round {round}");
+            }
+            // Also while a handler's block is in use.
+            check();
+            assert!(cycle::collect());
+            check();
+            for (kind, [.., taken_before]) in KINDS.into_iter().zip(before) {
+                let [.., taken] = blocks(kind);
+                assert_eq!(taken - taken_before, TAKEN, "cells of kind {kind}, round {round}");
+            }
+        }
+    });
+}
+
 #[test]
 fn what_a_handler_took_can_be_freed_before_the_next_cycle() {
     in_child("what_a_handler_took_can_be_freed_before_the_next_cycle", &[], || {
