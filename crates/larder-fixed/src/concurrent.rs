@@ -65,6 +65,7 @@ use crate::timeline::Timeline;
 use crate::view::View;
 use crate::{cycle, dirty, generations, own_threads, pacing, settings};
 
+mod ahead;
 pub(crate) mod backoff;
 mod births;
 mod copies;
@@ -76,6 +77,7 @@ mod stacks;
 mod watching;
 mod way;
 
+pub(crate) use ahead::about_to_refill;
 pub use births::{Births, set_births};
 pub(crate) use births::{birth_mark, count_anew as count_births_anew, count_lost_mark};
 pub(crate) use copies::Copies;
@@ -516,8 +518,11 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) -> usize {
         marker.note_overflow();
     }
     copies.make_no_more();
-    match fetch(watch, *way, watched, None, |low, high| dirty::push(marker, copies, new, low, high)) {
-        Ok(pages) => figures.pages[1] += pages,
+    let mut unwatched = 0;
+    let push = |low, high| unwatched += dirty::push(marker, copies, new, low, high);
+    match fetch(watch, *way, watched, None, push) {
+        // In most kinds these were told of only because they are not watched.
+        Ok(pages) => figures.pages[1] += pages.saturating_sub(unwatched),
         // Nothing is known: everything that is marked is scanned again.
         Err(_) => marker.note_overflow(),
     }
@@ -562,6 +567,7 @@ pub(crate) fn finished(completed: bool, stop: Nanos, timeline: &mut Timeline) ->
     MEANWHILE[usize::from(state.young)].store(allocated_since_request(), Ordering::Relaxed);
     LAST_MARKERS.store(state.figures.markers as usize, Ordering::Relaxed);
     barrier::activate(None);
+    ahead::over();
     let meanwhile = HEAP.counts.since.load(Ordering::Relaxed).saturating_sub(state.since_at_start);
     if state.figures.ready.0 == 0 {
         // It was taken over before it was ready.
@@ -690,6 +696,7 @@ pub(crate) unsafe fn after_fork_in_child() {
         PHASES.reset_after_fork();
         guests::reset_after_fork();
         ending::reset_after_fork();
+        ahead::over();
         barrier::activate(None);
     }
 }

@@ -13,7 +13,7 @@ use larder_blocks::block::{Block, State};
 use larder_blocks::space::BLOCK_SHIFT;
 use larder_trace::descriptor::{BITMAP, LENGTH, TAG};
 use larder_trace::{Entry, Interior, Marker};
-use larder_units::BLOCK;
+use larder_units::{BLOCK, PAGE};
 
 use crate::concurrent::Copies;
 use crate::epochs::Epochs;
@@ -22,9 +22,9 @@ use crate::refill::find_byte;
 use crate::view::View;
 
 /// Pushes what marked objects have in `[low, high)`, which lies below the frontier and is a whole number of pages; what it has of large ones by way of
-/// their copies.
-pub(crate) fn push(marker: &mut Marker<'_, View>, copies: &mut Copies, new: u8, low: usize, high: usize) {
-    let mut at = low;
+/// their copies. Returns how many of the pages belong to large objects without pointers, which nobody watches.
+pub(crate) fn push(marker: &mut Marker<'_, View>, copies: &mut Copies, new: u8, low: usize, high: usize) -> usize {
+    let (mut at, mut unwatched) = (low, 0);
     while at < high {
         let index = (at - HEAP.space.base()) >> BLOCK_SHIFT;
         // SAFETY: below the frontier.
@@ -53,10 +53,12 @@ pub(crate) fn push(marker: &mut Marker<'_, View>, copies: &mut Copies, new: u8, 
                     push_object(marker, start, descriptor, at, end);
                 }
             }
+            State::Large if b.descriptor.get() == 0 => unwatched += end - at,
             _ => {}
         }
         at = end;
     }
+    unwatched / PAGE.0
 }
 
 /// What the marked cells of a block have in `[low, high)`.
@@ -83,10 +85,21 @@ fn push_cells(marker: &mut Marker<'_, View>, new: u8, b: &'static Block, start: 
     }
 }
 
+/// Whether a block is one of a large object in which no pointers are.
+pub(crate) fn is_large_and_pointer_free(b: &'static Block) -> bool {
+    let b = head(b);
+    b.state() == State::Large && b.descriptor.get() == 0
+}
+
+/// The first block of the run in which a block lies.
+fn head(b: &'static Block) -> &'static Block {
+    // SAFETY: a tail's head is a block of the table.
+    if b.state() == State::Tail { unsafe { HEAP.space.block(b.head.get() as usize) } } else { b }
+}
+
 /// Whether a block in use holds something that is marked. While a cycle marks beside the program.
 pub(crate) fn has_marked(b: &'static Block) -> bool {
-    // SAFETY: a tail's head is a block of the table.
-    let b = if b.state() == State::Tail { unsafe { HEAP.space.block(b.head.get() as usize) } } else { b };
+    let b = head(b);
     // SAFETY: blocks in use stay what they are, and the record of a run has its marks before its tails say where it begins.
     find_byte(unsafe { b.all_marks() }, 0, Epochs::now().new, true) < b.cells.get() as usize
 }

@@ -58,6 +58,8 @@ pub enum Point {
     PageCopied = 25,
     /// A page is about to be compared with its copy.
     BeforeComparing = 26,
+    /// A refill is about to have the pages of its block made writable, which a cycle watches.
+    BeforeMadeWritable = 27,
 }
 
 /// The points of refills, frees and large allocations, for tests that visit each.

@@ -247,6 +247,7 @@ fn hand_out(kind: usize, class: usize, run: [usize; 2], zero: bool, held: Option
     let cell = CLASSES[class].cell as usize;
     if !zero {
         concurrent::about_to_write(run[0], run[1]);
+        concurrent::about_to_refill(run[0], run[1]);
     }
     if !zero && kind::cleared(kind) {
         clear(run);

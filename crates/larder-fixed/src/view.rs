@@ -256,6 +256,11 @@ impl Objects for View {
     }
 
     #[inline(always)]
+    fn prefetch_mark(self, spot: Spot) {
+        larder_sys::hint::prefetch(core::ptr::from_ref(spot.mark).addr());
+    }
+
+    #[inline(always)]
     fn mark(self, spot: Spot) -> Option<Marked> {
         // Relaxed: two markers may both see the old value; then the object is scanned twice, which is harmless. Nothing
         // else is published through the byte.

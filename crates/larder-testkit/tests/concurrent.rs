@@ -595,7 +595,8 @@ fn memory_that_has_died_is_written_without_faults() {
     });
 }
 
-/// Pages that the program does not write to while a cycle marks stay watched until the next one, or until they are written.
+/// Pages that the program does not write to while a cycle marks stay watched until the next one, or until they are written; those of a large object
+/// without pointers never are.
 #[test]
 fn what_is_hardly_written_stays_watched_between_cycles() {
     if !offered(Kind::Uffd) {
@@ -604,12 +605,25 @@ fn what_is_hardly_written_stays_watched_between_cycles() {
     in_child("what_is_hardly_written_stays_watched_between_cycles", &[], || {
         const OBJECTS: usize = 2000;
         const SIZE: usize = 4000;
+        const NUMBERS: usize = 1 << 23;
         init(&Options::default());
         verifier::watch(Rules::WITH_FINALIZERS);
         assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         let roots = Words::roots(OBJECTS);
+        let numbers = Words::roots(1);
+        let write_numbers = || {
+            let before = faults();
+            for i in (0..NUMBERS).step_by(4096) {
+                // SAFETY: a byte of the object that the root keeps.
+                unsafe { core::ptr::with_exposed_provenance_mut::<u8>(numbers.get(0) + i).write_volatile(i as u8) };
+            }
+            faults() - before
+        };
         // No cycle is under way when the first one begins below: it would find these pages written.
         cycle::disable();
+        // SAFETY: in a root at once.
+        numbers.set(0, unsafe { allocate(kind::POINTER_FREE, NUMBERS) }.expose_provenance());
+        write_numbers();
         (0..OBJECTS).for_each(|i| roots.set(i, object_of(i as u64, SIZE).expose_provenance()));
         cycle::enable();
         // Writes what is there anyway; of each object, which has a page or more, the first word.
@@ -629,6 +643,7 @@ fn what_is_hardly_written_stays_watched_between_cycles() {
             one_cycle();
             assert!(write_and_count() > OBJECTS as i64 / 2, "pages were not watched between cycles");
             assert!(write_and_count() < OBJECTS as i64 / 20, "a page is watched that was written");
+            assert!(write_numbers() < (NUMBERS / 4096 / 20) as i64, "pages without pointers were watched");
         }
         (0..OBJECTS).for_each(|i| check(core::ptr::with_exposed_provenance_mut(roots.get(i)), SIZE, i as u64));
     });

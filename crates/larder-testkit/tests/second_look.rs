@@ -1,11 +1,12 @@
 //! What happens exactly while a cycle beside the program looks at roots for the second time: before it, when who collects may take the cycle over, and in it.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::cell::{Cell, OnceCell};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use larder_fixed::concurrent::Way;
 use larder_fixed::inject::{Point, at_points};
 use larder_fixed::options::Options;
-use larder_fixed::{concurrent, cycle, init};
+use larder_fixed::{concurrent, cycle, init, object};
 use larder_sys::{thread, watch::Kind};
 use larder_testkit::beside::offered;
 use larder_testkit::mutator::{check, object_of};
@@ -21,7 +22,13 @@ static WAITS: AtomicBool = AtomicBool::new(false);
 /// It may go on. Sync: by the test.
 static GOES_ON: AtomicBool = AtomicBool::new(false);
 
+/// Blocks whose pages a refill had made writable. Sync: a count.
+static MADE_WRITABLE: AtomicUsize = AtomicUsize::new(0);
+
 fn hook(p: Point) {
+    if p == Point::BeforeMadeWritable {
+        MADE_WRITABLE.fetch_add(1, Ordering::Relaxed);
+    }
     if TARGET.compare_exchange(p as u32, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
         WAITS.store(true, Ordering::Release);
         while !GOES_ON.load(Ordering::Acquire) {
@@ -187,4 +194,42 @@ fn collecting_is_forbidden_before_it() {
 #[test]
 fn collecting_is_forbidden_in_it() {
     at("collecting_is_forbidden_in_it", Point::InSecondLook, forbid);
+}
+
+/// Free cells between others that live are handed out while a cycle watches: all pages of a block are made writable by one call, and what is written
+/// to its older objects afterwards is found.
+#[test]
+fn what_lies_beside_new_objects_may_be_written_before_it() {
+    const OBJECTS: usize = 4000;
+    const SMALL: usize = 392;
+    let old = OnceCell::new();
+    let last = Cell::new(0);
+    at("what_lies_beside_new_objects_may_be_written_before_it", Point::BeforeSecondLook, |_, round, _| {
+        let id = |round: u64, i: usize| round << 20 | i as u64;
+        let made = |i: usize| object_of(id(round, i), SMALL).expose_provenance();
+        let old = *old.get_or_init(|| {
+            let old = Words::roots(OBJECTS);
+            for i in 0..OBJECTS {
+                // One of the two is dead, and its cell is handed out in the middle of a later cycle.
+                made(i);
+                old.set(i, made(i));
+            }
+            assert!(object::size(old.get(0)) >= SMALL + 8, "an object has a word behind its pattern");
+            old
+        });
+        for i in 0..OBJECTS {
+            let word = core::ptr::with_exposed_provenance_mut::<usize>(old.get(i)).wrapping_add(SMALL / 8);
+            // SAFETY: a word of an object that a root keeps. Nothing else refers to the new object.
+            unsafe {
+                if last.get() > 0 {
+                    check(core::ptr::with_exposed_provenance(word.read()), SMALL, id(last.get(), i));
+                }
+                word.write(made(i));
+            }
+        }
+        last.set(round);
+        // Now and then the dead leave whole blocks, which nobody watches.
+        let blocks = MADE_WRITABLE.load(Ordering::Relaxed) as u64;
+        assert!(blocks > round, "pages of {blocks} blocks were made writable in {round} rounds");
+    });
 }

@@ -95,12 +95,27 @@ impl<H: Objects> Hot<H> {
     }
 
     /// Marks what the words refer to, and scans a batch of the newest short entries: for objects that lie in no order. All that is found
-    /// is asked for at once, and lies on the stack, marked, until its turn comes, by when it is there.
+    /// is asked for at once, and lies on the stack, marked, until its turn comes, by when it is there. Where most is marked already, only marks
+    /// are asked for, and an object once it turns out not to be.
     #[inline(always)]
-    pub fn scan_far<L: Look>(&mut self, queue: &mut [H::Place; QUEUE], words: &mut Words, all: bool) {
+    pub fn scan_far<L: Look>(
+        &mut self,
+        queue: &mut [H::Place; QUEUE],
+        words: &mut Words,
+        all: bool,
+        novelty: &mut Novelty,
+    ) {
+        let (most_is_known, before, mut looked_at) = (novelty.is_low(), self.tally.objects, 0);
         for _ in 0..STEPS / BATCH {
-            for &word in words.all() {
-                self.found::<true>(queue, self.heap.look_up(word, all), word);
+            looked_at += words.len();
+            if most_is_known {
+                for &word in words.all() {
+                    self.found_known(queue, self.heap.look_up(word, all));
+                }
+            } else {
+                for &word in words.all() {
+                    self.found::<true>(queue, self.heap.look_up(word, all), word);
+                }
             }
             words.clear();
             for _ in 0..BATCH {
@@ -108,10 +123,24 @@ impl<H: Objects> Hot<H> {
                 let length = entry.descriptor.rotate_right(3);
                 if length > PIECE / size_of::<usize>() || self.refused.is_some() {
                     self.stack.push_if(entry, true);
+                    novelty.see(looked_at, self.tally.objects - before);
                     return;
                 }
                 self.scan::<L>(entry, words);
             }
+        }
+        novelty.see(looked_at, self.tally.objects - before);
+    }
+
+    /// As [`Hot::found`] with a queue, for a place whose object is marked already, by all appearances.
+    #[inline(always)]
+    fn found_known(&mut self, queue: &mut [H::Place; QUEUE], place: H::Place) {
+        self.heap.prefetch_mark(place);
+        let earlier = core::mem::replace(&mut queue[self.at % QUEUE], place);
+        self.at = self.at.wrapping_add(1);
+        if let Some(entry) = self.take(earlier) {
+            prefetch(entry.start.addr());
+            self.keep(entry);
         }
     }
 
@@ -333,6 +362,28 @@ impl Locality {
     }
 }
 
+/// Whether much of what words refer to is not marked yet. It is where something is traced; where written memory is scanned once more, it is not.
+#[derive(Clone, Copy, Default)]
+pub struct Novelty {
+    /// Rounds in a row in which little was not.
+    low: u32,
+}
+
+impl Novelty {
+    /// So many words were looked at, of which so many led to objects that were not marked yet.
+    #[inline(always)]
+    pub fn see(&mut self, words: usize, objects: usize) {
+        const FEW: usize = 4;
+        self.low = if objects * FEW < words { self.low + 1 } else { 0 };
+    }
+
+    #[inline(always)]
+    pub fn is_low(self) -> bool {
+        const ROUNDS: u32 = 4;
+        self.low >= ROUNDS
+    }
+}
+
 /// Which of an object's words is an address, where one alone is: kept from element to element of a list.
 #[derive(Clone, Copy)]
 pub struct Link {
@@ -437,5 +488,26 @@ pub unsafe fn collect_best(at: *const usize, n: usize, range: Range, out: *mut u
             Form::Avx512 | Form::Volleys => avx512(at, n, range, out),
             _ => collect_wide::<Portable>(at, n, range, out),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn novelty_is_low_after_some_rounds_of_what_is_known_and_high_after_one_of_what_is_not() {
+        let mut novelty = Novelty::default();
+        for _ in 0..3 {
+            (0..3).for_each(|_| novelty.see(64, 2));
+            assert!(!novelty.is_low());
+            (0..9).for_each(|_| novelty.see(64, 0));
+            assert!(novelty.is_low());
+            novelty.see(64, 40);
+            assert!(!novelty.is_low());
+        }
+        // Rounds without words say nothing.
+        (0..9).for_each(|_| novelty.see(0, 0));
+        assert!(!novelty.is_low());
     }
 }

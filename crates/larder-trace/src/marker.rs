@@ -18,7 +18,7 @@ use larder_sys::vector::Vector;
 
 use crate::cells::{Clusters, TOGETHER};
 use crate::descriptor::{self, Entry, MAX_PROCS, MarkProc};
-use crate::hot::{BATCH, Hot, Locality, PIECE, QUEUE, STEPS, collect_best, collect_wide};
+use crate::hot::{BATCH, Hot, Locality, Novelty, PIECE, QUEUE, STEPS, collect_best, collect_wide};
 use crate::objects::{Interior, Objects};
 use crate::public::{self, Public};
 use crate::stack::Stack;
@@ -364,6 +364,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         // The entry that was scanned last was a piece of a long object, and its other pieces are to wait.
         let mut wanting = false;
         let mut locality = Locality::default();
+        let mut novelty = Novelty::default();
         let mut clusters = Clusters::new();
         let mut volleys = Volleys::new();
         // The newest words are an array's. What small objects refer to is a cluster as often, but taking it so marks a tree in another
@@ -464,7 +465,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             // Without words, it is the clusters' turn.
             let is_far = QUEUED && locality.is_far() && !words.is_empty();
             if is_far {
-                hot.scan_far::<L>(&mut self.queue, &mut words, all);
+                hot.scan_far::<L>(&mut self.queue, &mut words, all, &mut novelty);
             }
             let mut steps = if is_far { 0 } else { STEPS / BATCH };
             while steps > 0 {

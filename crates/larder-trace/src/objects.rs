@@ -49,6 +49,9 @@ pub trait Objects: Copy {
     /// Asks for the memory that `mark` and the scan will read: of the object, at least the line of `word`.
     fn prefetch(self, place: Self::Place, word: usize);
 
+    /// Asks for the memory that `mark` will read.
+    fn prefetch_mark(self, place: Self::Place);
+
     /// Marks the object there, if one is allocated and not marked yet, and asks for its memory.
     fn mark(self, place: Self::Place) -> Option<Marked>;
 

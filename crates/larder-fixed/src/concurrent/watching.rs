@@ -5,13 +5,14 @@ use larder_blocks::space::BLOCK_SHIFT;
 use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
 use larder_units::PAGE;
 
-use super::{State, Way, ending, is_on, own_state, wanted};
+use super::{State, Way, ahead, ending, is_on, own_state, wanted};
 use crate::heap::HEAP;
 use crate::{barrier, dirty, generations};
 
 /// Between cycles, before the watch itself ends or goes on: what is wanted in a cycle only.
 pub(super) fn end_what_a_cycle_has() {
     let State { watch, stacks, copies, .. } = own_state();
+    ahead::over();
     stacks.end(watch.as_mut());
     copies.clear();
 }
@@ -140,9 +141,17 @@ pub(super) fn watch_all() -> Result<(), WatchError> {
     if let Some(watch) = &mut state.watch {
         extend(watch)?;
         for_each_watched(kind, low, high, Which::InUse, |low, high| watch.begin(low, high))?;
+        pages_are_clean(kind, state.watched);
         generations::watch_has_begun();
     }
     Ok(())
+}
+
+/// So many bytes from the heap's beginning were made clean. For young cycles no page counts as written that was not.
+fn pages_are_clean(kind: Kind, bytes: usize) {
+    if kind == Kind::Uffd && !generations::is_on() {
+        ahead::made_clean(bytes);
+    }
 }
 
 /// What of the range was mapped since, is watched as well: afterwards, all that was ever handed out before.
@@ -150,7 +159,7 @@ fn extend(watch: &mut Watch) -> Result<(), WatchError> {
     watch.extend(HEAP.space.base() + HEAP.space.mapped().0)
 }
 
-/// What is made clean.
+/// What is made clean. Never large objects without pointers: nobody asks what was written to them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
     /// Blocks in use, when the watch begins. Whoever is given another one writes to it, which then costs no fault.
@@ -172,6 +181,7 @@ impl Which {
 
     fn has(self, block: &'static Block) -> bool {
         matches!(block.state(), BlockState::Small | BlockState::Large | BlockState::Tail)
+            && !dirty::is_large_and_pointer_free(block)
             && (self == Self::InUse || dirty::has_marked(block))
     }
 }
@@ -230,5 +240,6 @@ pub(super) fn fetch(
         pages += watch.fetch(low, high, true, &mut f)?;
         Ok(())
     })?;
+    pages_are_clean(watch.kind(), high - low);
     Ok(pages)
 }
