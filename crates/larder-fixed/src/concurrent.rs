@@ -521,7 +521,7 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) -> usize {
     let mut unwatched = 0;
     let push = |low, high| unwatched += dirty::push(marker, copies, new, low, high);
     match fetch(watch, *way, watched, None, push) {
-        // In most kinds these were told of only because they are not watched.
+        // What has no pointers does not count: with `uffd` it is told of because it is not watched.
         Ok(pages) => figures.pages[1] += pages.saturating_sub(unwatched),
         // Nothing is known: everything that is marked is scanned again.
         Err(_) => marker.note_overflow(),

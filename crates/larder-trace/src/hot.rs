@@ -374,7 +374,7 @@ impl Novelty {
     #[inline(always)]
     pub fn see(&mut self, words: usize, objects: usize) {
         const FEW: usize = 4;
-        self.low = if objects * FEW < words { self.low + 1 } else { 0 };
+        self.low = if objects * FEW < words { self.low.saturating_add(1) } else { 0 };
     }
 
     #[inline(always)]
