@@ -28,14 +28,8 @@ pub(crate) fn push(marker: &mut Marker<'_, View>, copies: &mut Copies, new: u8, 
     while at < high {
         let index = (at - HEAP.space.base()) >> BLOCK_SHIFT;
         // SAFETY: below the frontier.
-        let mut b = unsafe { HEAP.space.block(index) };
-        let mut first = index;
-        if b.state() == State::Tail {
-            first = b.head.get() as usize;
-            // SAFETY: a tail's head is a block of the table.
-            b = unsafe { HEAP.space.block(first) };
-        }
-        let start = HEAP.space.address_of(first);
+        let b = head(unsafe { HEAP.space.block(index) });
+        let start = HEAP.space.address_of(HEAP.space.index_of(b));
         // Of a run that is not published yet, this block alone.
         let mut end = HEAP.space.address_of(index + 1);
         if matches!(b.state(), State::Small | State::Large) {
@@ -85,21 +79,19 @@ fn push_cells(marker: &mut Marker<'_, View>, new: u8, b: &'static Block, start: 
     }
 }
 
-/// Whether a block is one of a large object in which no pointers are.
-pub(crate) fn is_large_and_pointer_free(b: &'static Block) -> bool {
-    let b = head(b);
-    b.state() == State::Large && b.descriptor.get() == 0
-}
-
 /// The first block of the run in which a block lies.
-fn head(b: &'static Block) -> &'static Block {
+pub(crate) fn head(b: &'static Block) -> &'static Block {
     // SAFETY: a tail's head is a block of the table.
     if b.state() == State::Tail { unsafe { HEAP.space.block(b.head.get() as usize) } } else { b }
 }
 
-/// Whether a block in use holds something that is marked. While a cycle marks beside the program.
+/// Whether a run, of which this is the first block, is a large object without pointers.
+pub(crate) fn is_large_and_pointer_free(b: &'static Block) -> bool {
+    b.state() == State::Large && b.descriptor.get() == 0
+}
+
+/// Whether a run in use, of which this is the first block, holds something that is marked. While a cycle marks beside the program.
 pub(crate) fn has_marked(b: &'static Block) -> bool {
-    let b = head(b);
     // SAFETY: blocks in use stay what they are, and the record of a run has its marks before its tails say where it begins.
     find_byte(unsafe { b.all_marks() }, 0, Epochs::now().new, true) < b.cells.get() as usize
 }

@@ -337,7 +337,6 @@ fn a_thread_that_keeps_the_loaders_list_is_suspended_with_it() {
     });
 }
 
-/// What a handler took in the middle of a slow path is in no list before the next cycle.
 /// Objects that handlers take within slow paths share blocks: a block for each would take longer than until the next signal. A cycle
 /// returns what is left of the last one.
 #[test]
@@ -415,6 +414,7 @@ fn objects_of_handlers_within_slow_paths_share_blocks() {
     });
 }
 
+/// What a handler took in the middle of a slow path is in no list before the next cycle.
 #[test]
 fn what_a_handler_took_can_be_freed_before_the_next_cycle() {
     in_child("what_a_handler_took_can_be_freed_before_the_next_cycle", &[], || {

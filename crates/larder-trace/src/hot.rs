@@ -41,9 +41,16 @@ impl<H: Objects> Hot<H> {
             return self.mark(place);
         }
         self.heap.prefetch(place, word);
-        let earlier = core::mem::replace(&mut queue[self.at % QUEUE], place);
-        self.at = self.at.wrapping_add(1);
+        let earlier = self.queue_up(queue, place);
         self.mark(earlier);
+    }
+
+    /// Puts a place into the queue, and takes out the one that has waited longest.
+    #[inline(always)]
+    fn queue_up(&mut self, queue: &mut [H::Place; QUEUE], place: H::Place) -> H::Place {
+        let slot = self.at % QUEUE;
+        self.at = self.at.wrapping_add(1);
+        core::mem::replace(&mut queue[slot], place)
     }
 
     /// As [`Hot::found`], but says what is to be scanned instead of putting it on the stack.
@@ -57,8 +64,7 @@ impl<H: Objects> Hot<H> {
         let mut earlier = place;
         if QUEUED {
             self.heap.prefetch(place, word);
-            earlier = core::mem::replace(&mut queue[self.at % QUEUE], place);
-            self.at = self.at.wrapping_add(1);
+            earlier = self.queue_up(queue, place);
         }
         self.take(earlier)
     }
@@ -136,8 +142,7 @@ impl<H: Objects> Hot<H> {
     #[inline(always)]
     fn found_known(&mut self, queue: &mut [H::Place; QUEUE], place: H::Place) {
         self.heap.prefetch_mark(place);
-        let earlier = core::mem::replace(&mut queue[self.at % QUEUE], place);
-        self.at = self.at.wrapping_add(1);
+        let earlier = self.queue_up(queue, place);
         if let Some(entry) = self.take(earlier) {
             prefetch(entry.start.addr());
             self.keep(entry);

@@ -180,9 +180,11 @@ impl Which {
     }
 
     fn has(self, block: &'static Block) -> bool {
-        matches!(block.state(), BlockState::Small | BlockState::Large | BlockState::Tail)
-            && !dirty::is_large_and_pointer_free(block)
-            && (self == Self::InUse || dirty::has_marked(block))
+        if !matches!(block.state(), BlockState::Small | BlockState::Large | BlockState::Tail) {
+            return false;
+        }
+        let head = dirty::head(block);
+        !dirty::is_large_and_pointer_free(head) && (self == Self::InUse || dirty::has_marked(head))
     }
 }
 
