@@ -91,12 +91,13 @@ pub fn read() -> Options {
 fn widest_scan() -> Form {
     match var(c"LARDER_SIMD").map(CStr::to_bytes) {
         None => usual_scan(),
-        Some(b"volleys") => Form::Volleys,
+        Some(b"volleys") => Form::Avx512Volleys,
         Some(b"avx512") => Form::Avx512,
+        Some(b"avx2-volleys") => Form::Avx2Volleys,
         Some(b"avx2") => Form::Avx2,
         Some(b"none") => Form::Portable,
         Some(_) => {
-            larder_sys::say!("LARDER_SIMD is none of none, avx2, avx512 and volleys, and is ignored");
+            larder_sys::say!("LARDER_SIMD is none of none, avx2, avx2-volleys, avx512 and volleys, and is ignored");
             usual_scan()
         }
     }

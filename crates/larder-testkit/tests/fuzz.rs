@@ -44,6 +44,12 @@ fn four_threads_scanned_with_avx2_at_most() {
     narrower("four_threads_scanned_with_avx2_at_most", Form::Avx2);
 }
 
+/// Where there is nothing wider, this is usual.
+#[test]
+fn four_threads_scanned_with_avx2_in_volleys() {
+    narrower("four_threads_scanned_with_avx2_in_volleys", Form::Avx2Volleys);
+}
+
 #[test]
 fn four_threads_scanned_with_avx512_at_most() {
     narrower("four_threads_scanned_with_avx512_at_most", Form::Avx512);
@@ -52,7 +58,7 @@ fn four_threads_scanned_with_avx512_at_most() {
 /// Words are looked up eight at a time, which is usual on some processors only.
 #[test]
 fn four_threads_scanned_in_volleys() {
-    narrower("four_threads_scanned_in_volleys", Form::Volleys);
+    narrower("four_threads_scanned_in_volleys", Form::Avx512Volleys);
 }
 
 #[test]

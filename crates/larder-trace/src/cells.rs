@@ -89,6 +89,13 @@ impl Located {
         if valid.count_ones() < ENOUGH || valid >> NEWEST == 0 {
             return None;
         }
+        Some(self.keep_valid(words, here, valid))
+    }
+
+    /// Where not all are `valid`, the newest takes the places of those that are not; the words that are not `here` are moved to the front.
+    /// How many these are.
+    #[inline(always)]
+    pub fn keep_valid(&mut self, words: &mut [usize; TOGETHER], here: u8, valid: u8) -> usize {
         let mut left = 0;
         for i in 0..TOGETHER {
             if valid >> i & 1 == 0 {
@@ -97,7 +104,7 @@ impl Located {
             words[left] = words[i];
             left += usize::from(here >> i & 1 == 0);
         }
-        Some(left)
+        left
     }
 }
 

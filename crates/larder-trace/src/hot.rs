@@ -488,9 +488,9 @@ pub unsafe fn collect_best(at: *const usize, n: usize, range: Range, out: *mut u
     unsafe {
         match window::best() {
             #[cfg(target_arch = "x86_64")]
-            Form::Avx2 => avx2(at, n, range, out),
+            Form::Avx2 | Form::Avx2Volleys => avx2(at, n, range, out),
             #[cfg(target_arch = "x86_64")]
-            Form::Avx512 | Form::Volleys => avx512(at, n, range, out),
+            Form::Avx512 | Form::Avx512Volleys => avx512(at, n, range, out),
             _ => collect_wide::<Portable>(at, n, range, out),
         }
     }

@@ -318,13 +318,16 @@ impl<'a, H: Objects> Marker<'a, H> {
             Form::Portable => self.drain_with::<Portable, QUEUED, false>(announce, interrupted),
             // SAFETY: the processor has what the form asks for.
             #[cfg(target_arch = "x86_64")]
-            Form::Avx2 => unsafe { self.drain_avx2::<QUEUED>(announce, interrupted) },
+            Form::Avx2 => unsafe { self.drain_avx2::<QUEUED, false>(announce, interrupted) },
+            // SAFETY: likewise.
+            #[cfg(target_arch = "x86_64")]
+            Form::Avx2Volleys => unsafe { self.drain_avx2::<QUEUED, QUEUED>(announce, interrupted) },
             // SAFETY: likewise.
             #[cfg(target_arch = "x86_64")]
             Form::Avx512 => unsafe { self.drain_avx512::<QUEUED, false>(announce, interrupted) },
             // SAFETY: likewise.
             #[cfg(target_arch = "x86_64")]
-            Form::Volleys => unsafe { self.drain_avx512::<QUEUED, QUEUED>(announce, interrupted) },
+            Form::Avx512Volleys => unsafe { self.drain_avx512::<QUEUED, QUEUED>(announce, interrupted) },
             #[cfg(not(target_arch = "x86_64"))]
             _ => unreachable!("forms of other processors"),
         }
@@ -332,8 +335,12 @@ impl<'a, H: Objects> Marker<'a, H> {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn drain_avx2<const QUEUED: bool>(&mut self, announce: Announce<'_>, interrupted: Interrupted<'_>) -> bool {
-        self.drain_with::<window::Avx2, QUEUED, false>(announce, interrupted)
+    fn drain_avx2<const QUEUED: bool, const AIMED: bool>(
+        &mut self,
+        announce: Announce<'_>,
+        interrupted: Interrupted<'_>,
+    ) -> bool {
+        self.drain_with::<window::Avx2, QUEUED, AIMED>(announce, interrupted)
     }
 
     #[cfg(target_arch = "x86_64")]

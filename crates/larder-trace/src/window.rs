@@ -156,36 +156,296 @@ mod x86 {
     use crate::cells::{Cells, ENOUGH, Located, NEWEST, TOGETHER};
     use crate::volley::{NO_RECORD, NOWHERE, Record, Records, Special, Volley};
 
+    /// Words in a register of AVX2.
+    const LANES: usize = 4;
+
+    /// How the words that are wanted come together: for each set of the four, a bit each, which halves of words to take one after the other.
+    type Orders = [[u32; 8]; 16];
+
+    /// Of the four words those in the set, in their order or, `backwards`, the last one first.
+    const fn orders(backwards: bool) -> Orders {
+        let mut all = [[0; 8]; 16];
+        let mut set = 0;
+        while set < 16 {
+            let (mut i, mut n) = (0, 0);
+            while i < LANES {
+                let lane = if backwards { LANES - 1 - i } else { i };
+                if set >> lane & 1 != 0 {
+                    all[set][2 * n] = 2 * lane as u32;
+                    all[set][2 * n + 1] = 2 * lane as u32 + 1;
+                    n += 1;
+                }
+                i += 1;
+            }
+            set += 1;
+        }
+        all
+    }
+
+    static FORWARDS: Orders = orders(false);
+    static BACKWARDS: Orders = orders(true);
+
+    /// The mask of the first `n` lanes, 0 to 4.
+    #[inline(always)]
+    unsafe fn first_lanes(n: usize) -> __m256i {
+        /// Mask of `k` lanes: what begins at `LANES - k`.
+        static MASKS: [i64; 2 * LANES] = [-1, -1, -1, -1, 0, 0, 0, 0];
+        // SAFETY: the caller has AVX2; inside the array.
+        unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(LANES - n).cast()) }
+    }
+
+    /// The uppermost bit of each lane.
+    #[inline(always)]
+    unsafe fn bits_of(lanes: __m256i) -> u32 {
+        // SAFETY: the caller has AVX2.
+        unsafe { _mm256_movemask_pd(_mm256_castsi256_pd(lanes)) as u32 }
+    }
+
+    /// The words of the set `bits`, one behind the other, and then some others.
+    #[inline(always)]
+    unsafe fn permuted(words: __m256i, orders: &Orders, bits: u32) -> __m256i {
+        // SAFETY: the caller has AVX2; there is an order for each set of four.
+        unsafe {
+            let order = _mm256_loadu_si256(orders.as_ptr().add(bits as usize).cast());
+            _mm256_permutevar8x32_epi32(words, order)
+        }
+    }
+
+    /// A range of the heap, in registers. There is only a signed comparison: both sides are moved by half of the range of values.
+    #[derive(Clone, Copy)]
+    struct Inside {
+        base: __m256i,
+        span: __m256i,
+    }
+
+    impl Inside {
+        #[inline(always)]
+        unsafe fn of(range: Range) -> Self {
+            // SAFETY: the caller has AVX2.
+            unsafe {
+                Self {
+                    base: _mm256_set1_epi64x((range.base as i64).wrapping_add(i64::MIN)),
+                    span: _mm256_set1_epi64x((range.span as i64).wrapping_add(i64::MIN)),
+                }
+            }
+        }
+
+        /// Which of the words are inside, a bit for each.
+        #[inline(always)]
+        unsafe fn bits(self, words: __m256i) -> u32 {
+            // SAFETY: the caller has AVX2.
+            unsafe { bits_of(_mm256_cmpgt_epi64(self.span, _mm256_sub_epi64(words, self.base))) }
+        }
+
+        /// Writes those of the words that are inside to `out`, in this order, and something behind them; returns how many they are.
+        #[inline(always)]
+        unsafe fn compress(self, words: __m256i, orders: &Orders, out: *mut usize) -> usize {
+            // SAFETY: the caller has AVX2, and there is room for four words.
+            unsafe {
+                let bits = self.bits(words);
+                _mm256_storeu_si256(out.cast(), permuted(words, orders, bits));
+                bits.count_ones() as usize
+            }
+        }
+    }
+
+    /// Four lanes of [`Look::aim`], from `lane` on; the lanes in the result count from there.
+    #[inline(always)]
+    unsafe fn aim_half(
+        at: *const usize,
+        n: usize,
+        records: Records,
+        all: bool,
+        volley: &mut Volley,
+        lane: usize,
+    ) -> Special {
+        /// Bytes in a cache line.
+        const LINE: i64 = 64;
+        /// A block's number from an offset, as the offset of its record.
+        const SHIFT: i32 = (BLOCK.0.trailing_zeros() - Record::BYTES.trailing_zeros()) as i32;
+        // SAFETY: the caller has AVX2; every word has a record, and a lane without one reads that of no block; the arrays are as long as
+        // two registers, and aligned.
+        unsafe {
+            let lanes = first_lanes(n);
+            let words = _mm256_maskload_epi64(at.cast(), lanes);
+            let offsets = _mm256_sub_epi64(words, _mm256_set1_epi64x(records.base as i64));
+            let places = _mm256_and_si256(
+                _mm256_srli_epi64::<SHIFT>(offsets),
+                _mm256_set1_epi64x(!(Record::BYTES as i64 - 1)),
+            );
+            let places = _mm256_add_epi64(places, _mm256_set1_epi64x(records.table as i64));
+            let no_record = _mm256_set1_epi64x((&raw const NO_RECORD).addr() as i64);
+            let places = _mm256_blendv_epi8(no_record, places, lanes);
+            let (low, high) = (_mm256_castsi256_si128(places), _mm256_extracti128_si256::<1>(places));
+            let of = [
+                _mm_cvtsi128_si64(low),
+                _mm_extract_epi64::<1>(low),
+                _mm_cvtsi128_si64(high),
+                _mm_extract_epi64::<1>(high),
+            ];
+            // 16 bytes of the records of every other lane, side by side. The processor reads 16 aligned bytes at once, as all do that have
+            // AVX: who changes a record meanwhile shows all of them, or none.
+            let two = |lane: usize, byte: usize| {
+                let load =
+                    |lane: usize| _mm_load_si128(core::ptr::with_exposed_provenance(of[lane] as usize + byte));
+                _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(load(lane)), load(lane + 2))
+            };
+            let (even, odd) = (two(0, Record::STATE), two(1, Record::STATE));
+            let state_and_cell = _mm256_unpacklo_epi64(even, odd);
+            let reciprocal_and_count = _mm256_unpackhi_epi64(even, odd);
+            // ORDER block.publish: Acquire, between the states above and the rest of the records below, with the store in `set_state`.
+            core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
+            let (even, odd) = (two(0, Record::DESCRIPTOR), two(1, Record::DESCRIPTOR));
+            let descriptors = _mm256_unpacklo_epi64(even, odd);
+            let marks = _mm256_unpackhi_epi64(even, odd);
+            let within = _mm256_and_si256(offsets, _mm256_set1_epi64x(BLOCK.0 as i64 - 1));
+            let numbers =
+                _mm256_srli_epi64::<31>(_mm256_mul_epu32(_mm256_srli_epi64::<4>(within), reciprocal_and_count));
+            let counts = _mm256_srli_epi64::<32>(reciprocal_and_count);
+            let cells = _mm256_srli_epi64::<32>(state_and_cell);
+            let from = _mm256_mul_epu32(numbers, cells);
+            let is_cell = _mm256_cmpgt_epi64(counts, numbers);
+            let state = _mm256_and_si256(state_and_cell, _mm256_set1_epi64x(0xFF));
+            let is_small = _mm256_cmpeq_epi64(state, _mm256_set1_epi64x(i64::from(Record::CELLS_STATE)));
+            let keeps = if all { is_cell } else { _mm256_and_si256(is_cell, _mm256_cmpeq_epi64(within, from)) };
+            let good = _mm256_and_si256(is_small, keeps);
+            let starts = _mm256_add_epi64(_mm256_sub_epi64(words, within), from);
+            let nowhere = _mm256_set1_epi64x((&raw const NOWHERE).addr() as i64);
+            let marks = _mm256_blendv_epi8(nowhere, _mm256_add_epi64(marks, numbers), good);
+            let is_leaf = _mm256_cmpeq_epi64(descriptors, _mm256_setzero_si256());
+            let is_scanned = _mm256_andnot_si256(is_leaf, good);
+            let is_long = _mm256_and_si256(is_scanned, _mm256_cmpgt_epi64(cells, _mm256_set1_epi64x(LINE)));
+            // What points behind the last cell of a run of cells is no object's.
+            let is_known = _mm256_or_si256(good, _mm256_andnot_si256(is_cell, is_small));
+            let asked = _mm256_blendv_epi8(marks, words, is_scanned);
+            let put = |to: &mut [usize; TOGETHER], value| _mm256_store_si256(to.as_mut_ptr().add(lane).cast(), value);
+            put(&mut volley.marks, marks);
+            put(&mut volley.starts, starts);
+            put(&mut volley.descriptors, descriptors);
+            put(&mut volley.bytes, cells);
+            put(&mut volley.asked, asked);
+            Special { others: bits_of(_mm256_andnot_si256(is_known, lanes)) as u8, long: bits_of(is_long) as u8 }
+        }
+    }
+
     /// 4 words in an instruction. Needs AVX2.
     pub struct Avx2;
 
     impl Look for Avx2 {
         #[inline(always)]
         unsafe fn look(at: *const usize, n: usize, range: Range) -> u64 {
-            const LANES: usize = 4;
-            /// Mask of `k` lanes: what begins at `LANES - k`.
-            static LANE_MASKS: [i64; 2 * LANES] = [-1, -1, -1, -1, 0, 0, 0, 0];
             // SAFETY: the caller has AVX2; masked lanes are not read.
             unsafe {
-                // There is only a signed comparison: both sides are moved by half of the range of values.
-                let base = _mm256_set1_epi64x((range.base as i64).wrapping_add(i64::MIN));
-                let span = _mm256_set1_epi64x((range.span as i64).wrapping_add(i64::MIN));
-                let bits = |words: __m256i| {
-                    let inside = _mm256_cmpgt_epi64(span, _mm256_sub_epi64(words, base));
-                    _mm256_movemask_pd(_mm256_castsi256_pd(inside)) as u64
-                };
+                let inside = Inside::of(range);
+                let bits = |words| u64::from(inside.bits(words));
                 let (mut all, mut i) = (0, 0);
                 while i + LANES <= n {
                     all |= bits(_mm256_loadu_si256(at.add(i).cast())) << i;
                     i += LANES;
                 }
                 if i < n {
-                    let k = n - i;
-                    let mask = _mm256_loadu_si256(LANE_MASKS.as_ptr().add(LANES - k).cast());
                     // A masked word reads as zero, which is no address.
-                    all |= bits(_mm256_maskload_epi64(at.add(i).cast(), mask)) << i;
+                    all |= bits(_mm256_maskload_epi64(at.add(i).cast(), first_lanes(n - i))) << i;
                 }
                 all
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn collect(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
+            // SAFETY: the caller has AVX2; masked lanes are not read; `out` has room for both halves.
+            unsafe {
+                let inside = Inside::of(range);
+                let mut found = 0;
+                if n > LANES {
+                    let words = _mm256_maskload_epi64(at.add(LANES).cast(), first_lanes(n - LANES));
+                    found = inside.compress(words, &BACKWARDS, out);
+                }
+                // A masked word reads as zero, which is no address.
+                let words = _mm256_maskload_epi64(at.cast(), first_lanes(n.min(LANES)));
+                found + inside.compress(words, &BACKWARDS, out.add(found))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn collect_many(at: *const usize, left: usize, range: Range, out: *mut usize) -> usize {
+            // SAFETY: the caller has AVX2; masked lanes are neither read nor written. As many words as are behind `found` in `out` are left
+            // to be looked at, so there is room for a whole register but at the end.
+            unsafe {
+                let inside = Inside::of(range);
+                let (whole, rest) = (left & !(LANES - 1), left % LANES);
+                let mut found = 0;
+                for i in (0..whole).step_by(LANES) {
+                    let words = _mm256_loadu_si256(at.add(i).cast());
+                    found += inside.compress(words, &FORWARDS, out.add(found));
+                }
+                if rest > 0 {
+                    let words = _mm256_maskload_epi64(at.add(whole).cast(), first_lanes(rest));
+                    let bits = inside.bits(words);
+                    let n = bits.count_ones() as usize;
+                    _mm256_maskstore_epi64(out.add(found).cast(), first_lanes(n), permuted(words, &FORWARDS, bits));
+                    found += n;
+                }
+                found
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn aim(at: *const usize, n: usize, records: Records, all: bool, volley: &mut Volley) -> Special {
+            // SAFETY: the caller has AVX2, and vouches for the words and the records.
+            unsafe {
+                let low = aim_half(at, n.min(LANES), records, all, volley, 0);
+                if n <= LANES {
+                    let nowhere = _mm256_set1_epi64x((&raw const NOWHERE).addr() as i64);
+                    _mm256_store_si256(volley.marks.as_mut_ptr().add(LANES).cast(), nowhere);
+                    _mm256_store_si256(volley.asked.as_mut_ptr().add(LANES).cast(), nowhere);
+                    return low;
+                }
+                let high = aim_half(at.add(LANES), n - LANES, records, all, volley, LANES);
+                Special { others: low.others | high.others << LANES, long: low.long | high.long << LANES }
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn locate(
+            words: &mut [usize; TOGETHER],
+            cells: &Cells,
+            all: bool,
+            located: &mut Located,
+        ) -> Option<usize> {
+            // SAFETY: the caller has AVX2; the arrays are as long as two registers.
+            unsafe {
+                let (mut here, mut valid) = (0u8, 0u8);
+                for half in [0, LANES] {
+                    let old = _mm256_loadu_si256(words.as_ptr().add(half).cast());
+                    let first = _mm256_set1_epi64x(cells.first as i64);
+                    let within = _mm256_sub_epi64(old, first);
+                    let reciprocal = _mm256_set1_epi64x(i64::from(cells.reciprocal));
+                    let numbers = _mm256_srli_epi64::<31>(_mm256_mul_epu32(_mm256_srli_epi64::<4>(within), reciprocal));
+                    let offsets = _mm256_mul_epu32(numbers, _mm256_set1_epi64x(cells.bytes as i64));
+                    let starts = _mm256_add_epi64(offsets, first);
+                    // What lies before the block is a negative number, or a very large one: both are outside.
+                    let block = _mm256_set1_epi64x(!(BLOCK.0 as i64 - 1));
+                    let is_here = _mm256_cmpeq_epi64(_mm256_and_si256(within, block), _mm256_setzero_si256());
+                    let is_cell = _mm256_cmpgt_epi64(_mm256_set1_epi64x(cells.count as i64), numbers);
+                    let counts =
+                        if all { _mm256_set1_epi64x(-1) } else { _mm256_cmpeq_epi64(within, offsets) };
+                    let is_object = _mm256_and_si256(is_cell, counts);
+                    // A word behind the last cell is no object's: it is not left over.
+                    let is_none = _mm256_andnot_si256(is_cell, is_here);
+                    let is_valid = _mm256_and_si256(is_here, is_object);
+                    valid |= (bits_of(is_valid) as u8) << half;
+                    here |= (bits_of(_mm256_or_si256(is_valid, is_none)) as u8) << half;
+                    _mm256_storeu_si256(located.numbers.as_mut_ptr().add(half).cast(), numbers);
+                    _mm256_storeu_si256(located.starts.as_mut_ptr().add(half).cast(), starts);
+                }
+                if valid == u8::MAX {
+                    return Some(0);
+                }
+                if valid.count_ones() < ENOUGH || valid >> NEWEST == 0 {
+                    return None;
+                }
+                Some(located.keep_valid(words, here, valid))
             }
         }
     }
@@ -389,10 +649,16 @@ pub enum Form {
     Portable = 1,
     /// [`Avx2`].
     Avx2 = 2,
+    /// [`Avx2`], and words are looked up eight at a time: [`crate::volley`].
+    Avx2Volleys = 3,
     /// [`Avx512`].
-    Avx512 = 3,
-    /// [`Avx512`], and words are looked up eight at a time: [`crate::volley`].
-    Volleys = 4,
+    Avx512 = 4,
+    /// [`Avx512`], in volleys.
+    Avx512Volleys = 5,
+}
+
+impl Form {
+    const ALL: [Self; 5] = [Self::Portable, Self::Avx2, Self::Avx2Volleys, Self::Avx512, Self::Avx512Volleys];
 }
 
 /// What the processor said, or less. Sync: a memory of a constant; 0 before the first question.
@@ -403,25 +669,21 @@ pub fn limit(to: Form) {
     BEST.store(detect().min(to) as u8, Ordering::Relaxed);
 }
 
-/// The best form that has been measured to pay. Volleys do on Intel's cores since Golden Cove, by a sixth for trees; on others nobody has
-/// looked.
+/// The best form that has been measured to pay. Volleys of AVX-512 do on Intel's cores since Golden Cove; on others that have it nobody has looked.
+/// Those of AVX2 do on AMD's family 25, which has nothing wider.
 pub fn usual() -> Form {
-    if larder_sys::cpus::is_intel() { Form::Volleys } else { Form::Avx512 }
+    if larder_sys::cpus::is_intel() { Form::Avx512Volleys } else { Form::Avx512 }
 }
 
 /// The best form for this processor and kernel that is allowed.
 pub fn best() -> Form {
-    match BEST.load(Ordering::Relaxed) {
-        1 => Form::Portable,
-        2 => Form::Avx2,
-        3 => Form::Avx512,
-        4 => Form::Volleys,
-        _ => {
-            let form = detect().min(usual());
-            BEST.store(form as u8, Ordering::Relaxed);
-            form
-        }
+    let known = BEST.load(Ordering::Relaxed);
+    if let Some(form) = Form::ALL.into_iter().find(|&form| form as u8 == known) {
+        return form;
     }
+    let form = detect().min(usual());
+    BEST.store(form as u8, Ordering::Relaxed);
+    form
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -433,9 +695,9 @@ fn detect() -> Form {
 fn detect() -> Form {
     let simd = larder_sys::cpus::simd();
     if simd.avx512f && simd.bmi2 {
-        Form::Volleys
+        Form::Avx512Volleys
     } else if simd.avx2 && simd.bmi2 {
-        Form::Avx2
+        Form::Avx2Volleys
     } else {
         Form::Portable
     }
