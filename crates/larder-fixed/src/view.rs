@@ -8,7 +8,7 @@ use larder_blocks::class;
 use larder_blocks::space::BLOCK_SHIFT;
 use larder_trace::cells::Cells;
 use larder_trace::volley::{NOWHERE, Record, Records};
-use larder_trace::window::{NARROW, Range};
+use larder_trace::window::Range;
 use larder_trace::{Entry, Interior, Marked, Objects};
 use larder_units::BLOCK;
 
@@ -292,7 +292,7 @@ impl Objects for View {
         let block = block_in(self.table, offset >> BLOCK_SHIFT);
         // A length in words, or with its tag far more than that.
         let words = block.descriptor.get().rotate_right(3);
-        (block.state() == State::Small && words <= NARROW).then(|| Cells {
+        (block.state() == State::Small && words <= LINE / size_of::<usize>()).then(|| Cells {
             first: word - (offset & (BLOCK.0 - 1)),
             bytes: block.cell.get() as usize,
             reciprocal: block.reciprocal.get(),

@@ -28,7 +28,7 @@ pub struct Cells {
     pub count: usize,
     /// The mark byte of the first; those of the others follow.
     pub marks: *const AtomicU8,
-    /// Words to scan in each, at most [`crate::window::NARROW`].
+    /// Words to scan in each, at most a line of the cache: no more is asked for.
     pub words: usize,
 }
 

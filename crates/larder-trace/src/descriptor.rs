@@ -24,6 +24,18 @@ impl Entry {
     pub fn at(start: usize, descriptor: usize) -> Self {
         Self { start: core::ptr::with_exposed_provenance_mut(start), descriptor }
     }
+
+    /// The words of a length and, above all lengths that there are, its tag.
+    #[inline(always)]
+    pub fn words(self) -> usize {
+        self.descriptor.rotate_right(3)
+    }
+
+    /// The first word.
+    #[inline(always)]
+    pub fn first(self) -> *const usize {
+        self.start.cast::<usize>().cast_const()
+    }
 }
 
 /// A client's mark procedure: scans the object at `start` and pushes what it refers to from `stack + 1` on; returns the

@@ -5,7 +5,7 @@ use crate::descriptor::Entry;
 use crate::marker::Tally;
 use crate::objects::{Marked, Objects};
 use crate::stack::Cursor;
-use crate::volley::{LANES, Volley, Volleys};
+use crate::volley::{LANES, Most, Volley, Volleys};
 use crate::window::{self, Form, Look, Portable, Range};
 use crate::words::Words;
 use larder_sys::hint::prefetch;
@@ -82,22 +82,29 @@ impl<H: Objects> Hot<H> {
     /// Whether it was no narrow one.
     #[inline(always)]
     pub fn scan<L: Look>(&mut self, entry: Entry, words: &mut Words) -> bool {
-        // The length in words, and above it the tag.
-        let length = entry.descriptor.rotate_right(3);
-        let at = entry.start.cast::<usize>().cast_const();
+        let length = entry.words();
+        if length > window::NARROW {
+            self.scan_wide::<L>(entry, words);
+            return true;
+        }
         // SAFETY: as in `drain_with`; the caller has seen to room for a piece.
         unsafe {
-            if length <= window::NARROW {
-                words.grow(L::collect(at, length, self.heap.range(), words.top()));
-                return false;
-            }
-            if length <= PIECE / size_of::<usize>() {
-                words.grow(collect_wide::<L>(at, length, self.heap.range(), words.top()));
-            } else if !self.stack.push_if(entry, true) {
-                self.overflowed |= self.refused.replace(entry).is_some();
-            }
+            let ready = L::ready(self.heap.range());
+            words.grow(L::collect_narrow(entry.first(), length, ready, words.top()));
         }
-        true
+        false
+    }
+
+    /// The same for what is not narrow.
+    #[inline(always)]
+    fn scan_wide<L: Look>(&mut self, entry: Entry, words: &mut Words) {
+        let length = entry.words();
+        if length <= PIECE / size_of::<usize>() {
+            // SAFETY: as in `scan`.
+            unsafe { words.grow(collect_wide::<L>(entry.first(), length, self.heap.range(), words.top())) };
+        } else if !self.stack.push_if(entry, true) {
+            self.overflowed |= self.refused.replace(entry).is_some();
+        }
     }
 
     /// Marks what the words refer to, and scans a batch of the newest short entries: for objects that lie in no order. All that is found
@@ -158,7 +165,9 @@ impl<H: Objects> Hot<H> {
         // SAFETY: the newest words, which are in the heap's range; as for `drain_with`.
         let special = unsafe { L::aim(at, n, self.heap.records(), all, volley) };
         let lanes = |bits: u8| (0..LANES).filter(move |lane| bits >> lane & 1 != 0);
+        volley.most = special.most;
         if special.others != 0 {
+            volley.most = Most::Narrow;
             for lane in lanes(special.others) {
                 // SAFETY: one of these words.
                 let word = unsafe { at.add(lane).read() };
@@ -193,19 +202,44 @@ impl<H: Objects> Hot<H> {
         }
         self.tally.bytes += volley.bytes[lane];
         self.tally.objects += 1;
-        Some(Entry::at(volley.starts[lane], volley.descriptors[lane]))
+        Some(volley.entry(lane))
     }
 
     /// Marks what a volley found, and adds the addresses in it. Whether some of it was no narrow object.
     #[inline(always)]
     pub fn scan_volley<L: Look>(&mut self, words: &mut Words, volley: &Volley) -> bool {
+        match volley.most {
+            Most::Four => self.scan_lanes::<L, 4>(words, volley),
+            Most::Eight => self.scan_lanes::<L, 8>(words, volley),
+            Most::Narrow => self.scan_lanes::<L, { window::NARROW }>(words, volley),
+        }
+    }
+
+    #[inline(always)]
+    fn scan_lanes<L: Look, const MOST: usize>(&mut self, words: &mut Words, volley: &Volley) -> bool {
         let mut is_long = false;
+        // SAFETY: as in `drain_with`.
+        let ready = unsafe { L::ready(self.heap.range()) };
+        let mut tally = self.tally;
         // No closure: one that is not inlined has no vector instructions.
         for lane in 0..LANES {
-            if let Some(entry) = self.mark_lane(volley, lane) {
-                is_long |= self.scan::<L>(entry, words);
+            // SAFETY: it was aimed.
+            if !self.heap.mark_byte(unsafe { volley.mark(lane) }) {
+                continue;
+            }
+            tally.bytes += volley.bytes[lane];
+            tally.objects += 1;
+            let entry = volley.entry(lane);
+            let length = entry.words();
+            if length <= MOST {
+                // SAFETY: as in `drain_with`; the caller has seen to room for a piece.
+                unsafe { words.grow(L::collect::<MOST>(entry.first(), length, ready, words.top())) };
+            } else {
+                self.scan_wide::<L>(entry, words);
+                is_long = true;
             }
         }
+        self.tally = tally;
         is_long
     }
 
@@ -299,18 +333,19 @@ impl<H: Objects> Hot<H> {
         if cells.words == 0 {
             return;
         }
-        let range = self.heap.range();
         // The newest word's object last, so that what is in it comes first.
         // SAFETY: as in `drain_with`; the caller has seen to room.
         unsafe {
             if marked == u8::MAX {
-                words.grow(L::collect_each(&located.starts, cells.words, range, words.top()));
+                words.grow(L::collect_each(&located.starts, cells.words, self.heap.range(), words.top()));
                 return;
             }
+            let ready = L::ready(self.heap.range());
             let mut rest = marked;
             while rest != 0 {
                 let start = located.starts[rest.trailing_zeros() as usize];
-                words.grow(L::collect(core::ptr::with_exposed_provenance(start), cells.words, range, words.top()));
+                let start = core::ptr::with_exposed_provenance(start);
+                words.grow(L::collect_narrow(start, cells.words, ready, words.top()));
                 rest &= rest - 1;
             }
         }

@@ -426,7 +426,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                     // read, and then its page is scanned again. There is room for a piece.
                     unsafe {
                         words.grow(if length <= window::NARROW {
-                            L::collect(at, length, range, words.top())
+                            L::collect_narrow(at, length, L::ready(range), words.top())
                         } else {
                             collect_wide::<L>(at, length, range, words.top())
                         });

@@ -12,6 +12,7 @@
 use core::sync::atomic::AtomicU8;
 
 use crate::cells::TOGETHER;
+use crate::descriptor::Entry;
 
 /// Words that are looked up together.
 pub const LANES: usize = TOGETHER;
@@ -72,12 +73,21 @@ pub struct Volley {
     pub bytes: [usize; LANES],
     /// What to ask for beside the mark: of an object that is scanned what the word points to, else the mark once more.
     pub asked: [usize; LANES],
+    /// No narrow object has more words.
+    pub most: Most,
 }
 
 impl Volley {
     /// No objects.
     pub const NONE: Self =
-        Self { marks: [0; LANES], starts: [0; LANES], descriptors: [0; LANES], bytes: [0; LANES], asked: [0; LANES] };
+        Self {
+            marks: [0; LANES],
+            starts: [0; LANES],
+            descriptors: [0; LANES],
+            bytes: [0; LANES],
+            asked: [0; LANES],
+            most: Most::Narrow,
+        };
 
     /// The mark byte of a lane.
     ///
@@ -87,6 +97,12 @@ impl Volley {
     pub unsafe fn mark(&self, lane: usize) -> &'static AtomicU8 {
         // SAFETY: of a cell of the heap, or of none; mark bytes are never unmapped.
         unsafe { &*core::ptr::with_exposed_provenance(self.marks[lane]) }
+    }
+
+    /// What is to be scanned in a lane's object, if there is one.
+    #[inline(always)]
+    pub fn entry(&self, lane: usize) -> Entry {
+        Entry::at(self.starts[lane], self.descriptors[lane])
     }
 }
 
@@ -98,6 +114,21 @@ pub struct Special {
     pub others: u8,
     /// Their objects are scanned, and may be longer than a line.
     pub long: u8,
+    /// No object that is scanned and narrow has more words, but for those of `others`.
+    pub most: Most,
+}
+
+/// How many words narrow objects have that are scanned together: what has no more is scanned without a branch that depends on how many it has, and
+/// what has more as what is not narrow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Most {
+    /// Four.
+    Four,
+    /// Eight.
+    Eight,
+    /// [`NARROW`](crate::window::NARROW).
+    #[default]
+    Narrow,
 }
 
 /// Volleys that wait for their objects' memory: first in, first out.

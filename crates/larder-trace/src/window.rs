@@ -12,7 +12,7 @@ use crate::volley::{Records, Special, Volley};
 /// Words in a window.
 pub const WIDTH: usize = 64;
 /// Words of a small object.
-pub const NARROW: usize = 8;
+pub const NARROW: usize = 16;
 
 /// An address range of the heap: `word - base < span`.
 #[derive(Clone, Copy, Debug)]
@@ -33,29 +33,42 @@ impl Range {
 
 /// One way to look at words.
 pub trait Look {
+    /// A range, ready for what looks at few words.
+    type Ready: Copy;
+
+    /// Makes it ready.
+    ///
+    /// # Safety
+    /// The processor has what the form asks for.
+    unsafe fn ready(range: Range) -> Self::Ready;
+
     /// A bit for each of the first `n` words (1 to [`WIDTH`]) at `at`: whether it is inside the range.
     ///
     /// # Safety
     /// The `n` words are readable, and the processor has what the form asks for.
     unsafe fn look(at: *const usize, n: usize, range: Range) -> u64;
 
-    /// Writes those of the first `n` words (0 to [`NARROW`]) at `at` that are inside the range to `out`, the last one first, and
-    /// returns how many they are. No branch depends on the words. The range does not contain 0.
+    /// Writes those of the first `n` words (0 to `MOST`, which is 4, 8 or [`NARROW`]) at `at` that are inside the range to `out`, the last one
+    /// first, and returns how many they are. No branch depends on the words, nor on their number. The range does not contain 0.
     ///
     /// # Safety
-    /// As for `look`; `out` has room for [`NARROW`] words, all of which may be overwritten.
+    /// As for `look`; `out` has room for `MOST` words, all of which may be overwritten.
+    unsafe fn collect<const MOST: usize>(at: *const usize, n: usize, ready: Self::Ready, out: *mut usize) -> usize;
+
+    /// As [`Look::collect`], of up to [`NARROW`] words, for which there is room.
+    ///
+    /// # Safety
+    /// As there.
     #[inline(always)]
-    unsafe fn collect(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
-        let mut found = 0;
-        for i in (0..n).rev() {
-            // SAFETY: the caller's promise; `found` is less than `n`.
-            unsafe {
-                let word = at.add(i).read();
-                out.add(found).write(word);
-                found += usize::from(range.contains(word));
+    unsafe fn collect_narrow(at: *const usize, n: usize, ready: Self::Ready, out: *mut usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match n {
+                0..=4 => Self::collect::<4>(at, n, ready, out),
+                5..=8 => Self::collect::<8>(at, n, ready, out),
+                _ => Self::collect::<NARROW>(at, n, ready, out),
             }
         }
-        found
     }
 
     /// As [`Look::collect`], of any number of words, the first one first.
@@ -109,12 +122,15 @@ pub trait Look {
     /// As there, for each; `out` has room for [`NARROW`] words for each.
     #[inline(always)]
     unsafe fn collect_each(starts: &[usize; TOGETHER], n: usize, range: Range, out: *mut usize) -> usize {
-        let mut found = 0;
-        for start in starts {
-            // SAFETY: the caller's promise.
-            found += unsafe { Self::collect(core::ptr::with_exposed_provenance(*start), n, range, out.add(found)) };
+        // SAFETY: the caller's promise.
+        unsafe {
+            let ready = Self::ready(range);
+            let mut found = 0;
+            for start in starts {
+                found += Self::collect_narrow(core::ptr::with_exposed_provenance(*start), n, ready, out.add(found));
+            }
+            found
         }
-        found
     }
 }
 
@@ -122,6 +138,27 @@ pub trait Look {
 pub struct Portable;
 
 impl Look for Portable {
+    type Ready = Range;
+
+    #[inline(always)]
+    unsafe fn ready(range: Range) -> Range {
+        range
+    }
+
+    #[inline(always)]
+    unsafe fn collect<const MOST: usize>(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
+        let mut found = 0;
+        for i in (0..n).rev() {
+            // SAFETY: the caller's promise; `found` is less than `n`.
+            unsafe {
+                let word = at.add(i).read();
+                out.add(found).write(word);
+                found += usize::from(range.contains(word));
+            }
+        }
+        found
+    }
+
     #[inline(always)]
     unsafe fn look(at: *const usize, n: usize, range: Range) -> u64 {
         const CHUNK: usize = 8;
@@ -152,9 +189,9 @@ mod x86 {
 
     use larder_units::BLOCK;
 
-    use super::{Look, Range, WIDTH};
+    use super::{Look, NARROW, Range, WIDTH};
     use crate::cells::{Cells, ENOUGH, Located, NEWEST, TOGETHER};
-    use crate::volley::{NO_RECORD, NOWHERE, Record, Records, Special, Volley};
+    use crate::volley::{Most, NO_RECORD, NOWHERE, Record, Records, Special, Volley};
 
     /// Words in a register of AVX2.
     const LANES: usize = 4;
@@ -188,10 +225,25 @@ mod x86 {
     /// The mask of the first `n` lanes, 0 to 4.
     #[inline(always)]
     unsafe fn first_lanes(n: usize) -> __m256i {
-        /// Mask of `k` lanes: what begins at `LANES - k`.
-        static MASKS: [i64; 2 * LANES] = [-1, -1, -1, -1, 0, 0, 0, 0];
+        // SAFETY: the caller's promise.
+        unsafe { lanes_of(n, 0) }
+    }
+
+    /// Of `n` words, 0 to [`NARROW`], the mask of those that are among the four from `chunk` on.
+    #[inline(always)]
+    unsafe fn lanes_of(n: usize, chunk: usize) -> __m256i {
+        static MASKS: [i64; 2 * NARROW] = {
+            let mut masks = [0; 2 * NARROW];
+            let mut i = 0;
+            while i < NARROW {
+                masks[i] = -1;
+                i += 1;
+            }
+            masks
+        };
+        debug_assert!(n <= NARROW && chunk + LANES <= NARROW);
         // SAFETY: the caller has AVX2; inside the array.
-        unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(LANES - n).cast()) }
+        unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(NARROW + chunk - n).cast()) }
     }
 
     /// The uppermost bit of each lane.
@@ -213,7 +265,7 @@ mod x86 {
 
     /// A range of the heap, in registers. There is only a signed comparison: both sides are moved by half of the range of values.
     #[derive(Clone, Copy)]
-    struct Inside {
+    pub struct Inside {
         base: __m256i,
         span: __m256i,
     }
@@ -324,7 +376,18 @@ mod x86 {
             put(&mut volley.descriptors, descriptors);
             put(&mut volley.bytes, cells);
             put(&mut volley.asked, asked);
-            Special { others: bits_of(_mm256_andnot_si256(is_known, lanes)) as u8, long: bits_of(is_long) as u8 }
+            let wider_than = |words: usize| {
+                let bytes = _mm256_set1_epi64x((words * size_of::<usize>()) as i64);
+                bits_of(_mm256_and_si256(is_scanned, _mm256_cmpgt_epi64(descriptors, bytes))) != 0
+            };
+            let most = if !wider_than(4) {
+                Most::Four
+            } else if !wider_than(8) {
+                Most::Eight
+            } else {
+                Most::Narrow
+            };
+            Special { others: bits_of(_mm256_andnot_si256(is_known, lanes)) as u8, long: bits_of(is_long) as u8, most }
         }
     }
 
@@ -332,6 +395,14 @@ mod x86 {
     pub struct Avx2;
 
     impl Look for Avx2 {
+        type Ready = Inside;
+
+        #[inline(always)]
+        unsafe fn ready(range: Range) -> Inside {
+            // SAFETY: the caller has AVX2.
+            unsafe { Inside::of(range) }
+        }
+
         #[inline(always)]
         unsafe fn look(at: *const usize, n: usize, range: Range) -> u64 {
             // SAFETY: the caller has AVX2; masked lanes are not read.
@@ -352,19 +423,19 @@ mod x86 {
         }
 
         #[inline(always)]
-        unsafe fn collect(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
-            // SAFETY: the caller has AVX2; masked lanes are not read; `out` has room for both halves.
-            unsafe {
-                let inside = Inside::of(range);
-                let mut found = 0;
-                if n > LANES {
-                    let words = _mm256_maskload_epi64(at.add(LANES).cast(), first_lanes(n - LANES));
-                    found = inside.compress(words, &BACKWARDS, out);
+        unsafe fn collect<const MOST: usize>(at: *const usize, n: usize, inside: Inside, out: *mut usize) -> usize {
+            let mut found = 0;
+            for chunk in (0..MOST).step_by(LANES).rev() {
+                // The processor asks for the memory of masked lanes, too.
+                let from = select_unpredictable(chunk < n, at.wrapping_add(chunk), at);
+                // SAFETY: the caller has AVX2; masked lanes are not read, and read as zero, which is no address. As many words as were looked
+                // at are in front of `out + found`, at most.
+                unsafe {
+                    let words = _mm256_maskload_epi64(from.cast(), lanes_of(n, chunk));
+                    found += inside.compress(words, &BACKWARDS, out.add(found));
                 }
-                // A masked word reads as zero, which is no address.
-                let words = _mm256_maskload_epi64(at.cast(), first_lanes(n.min(LANES)));
-                found + inside.compress(words, &BACKWARDS, out.add(found))
             }
+            found
         }
 
         #[inline(always)]
@@ -402,7 +473,11 @@ mod x86 {
                     return low;
                 }
                 let high = aim_half(at.add(LANES), n - LANES, records, all, volley, LANES);
-                Special { others: low.others | high.others << LANES, long: low.long | high.long << LANES }
+                Special {
+                    others: low.others | high.others << LANES,
+                    long: low.long | high.long << LANES,
+                    most: low.most.max(high.most),
+                }
             }
         }
 
@@ -454,6 +529,15 @@ mod x86 {
     pub struct Avx512;
 
     impl Look for Avx512 {
+        /// Base and span.
+        type Ready = [__m512i; 2];
+
+        #[inline(always)]
+        unsafe fn ready(range: Range) -> [__m512i; 2] {
+            // SAFETY: the caller has AVX-512.
+            unsafe { [_mm512_set1_epi64(range.base as i64), _mm512_set1_epi64(range.span as i64)] }
+        }
+
         #[inline(always)]
         unsafe fn look(at: *const usize, n: usize, range: Range) -> u64 {
             const LANES: usize = 8;
@@ -485,8 +569,21 @@ mod x86 {
         }
 
         #[inline(always)]
-        unsafe fn collect(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
+        unsafe fn collect<const MOST: usize>(
+            at: *const usize,
+            n: usize,
+            ready @ [base, span]: [__m512i; 2],
+            out: *mut usize,
+        ) -> usize {
             const LANES: usize = 8;
+            if MOST > LANES {
+                // SAFETY: the caller's promise, for both halves.
+                unsafe {
+                    let high = n.saturating_sub(LANES);
+                    let found = Self::collect::<LANES>(at.wrapping_add(LANES), high, ready, out);
+                    return found + Self::collect::<LANES>(at, n - high, ready, out.add(found));
+                }
+            }
             // SAFETY: the caller has AVX-512; masked lanes are not read; `out` has room for the whole register. The compressing
             // store would write no more than was found, but takes a hundred cycles on some processors.
             unsafe {
@@ -500,8 +597,6 @@ mod x86 {
                 let backwards = _mm512_setr_epi64(7, 6, 5, 4, 3, 2, 1, 0);
                 // A masked word reads as zero, which is no address.
                 let words = _mm512_permutexvar_epi64(backwards, _mm512_maskz_loadu_epi64(wanted, from.cast()));
-                let base = _mm512_set1_epi64(range.base as i64);
-                let span = _mm512_set1_epi64(range.span as i64);
                 let inside = _mm512_cmplt_epu64_mask(_mm512_sub_epi64(words, base), span);
                 _mm512_storeu_si512(out.cast(), _mm512_maskz_compress_epi64(inside, words));
                 inside.count_ones() as usize
@@ -593,7 +688,11 @@ mod x86 {
                 _mm512_store_si512(volley.bytes.as_mut_ptr().cast(), cells);
                 let asked = _mm512_mask_mov_epi64(marks, is_scanned, words);
                 _mm512_store_si512(volley.asked.as_mut_ptr().cast(), asked);
-                Special { others: lanes & !(good | is_small & (!is_cell)), long: is_long }
+                let others = lanes & !(good | is_small & (!is_cell));
+                // The shorter ones take one register as well.
+                let eight = _mm512_set1_epi64((8 * size_of::<usize>()) as i64);
+                let is_wide = _mm512_mask_cmpgt_epi64_mask(is_scanned, descriptors, eight) != 0;
+                Special { others, long: is_long, most: if is_wide { Most::Narrow } else { Most::Eight } }
             }
         }
 
@@ -734,10 +833,13 @@ mod tests {
                 assert_eq!(out[n..], [7; NARROW], "{words:x?}");
                 // At every place in a line.
                 for few in (0..n).map(|skip| &words[skip..n.min(skip + NARROW)]) {
+                    let inside: Vec<usize> = few.iter().rev().copied().filter(|&w| range.contains(w)).collect();
                     let mut out = [0; NARROW];
                     // SAFETY: likewise; there is room for as many.
-                    let found = unsafe { L::collect(few.as_ptr(), few.len(), range, out.as_mut_ptr()) };
-                    let inside: Vec<usize> = few.iter().rev().copied().filter(|&w| range.contains(w)).collect();
+                    let found = unsafe { L::collect_narrow(few.as_ptr(), few.len(), L::ready(range), out.as_mut_ptr()) };
+                    assert_eq!(out[..found], inside, "{few:x?}");
+                    // SAFETY: likewise.
+                    let found = unsafe { L::collect::<NARROW>(few.as_ptr(), few.len(), L::ready(range), out.as_mut_ptr()) };
                     assert_eq!(out[..found], inside, "{few:x?}");
                 }
             }
