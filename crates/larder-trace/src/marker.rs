@@ -40,6 +40,8 @@ const ROOM: usize = BATCH * PIECE / size_of::<usize>() + STEPS * window::NARROW;
 const _: () = assert!(ROOM <= 3 * WORDS / 4);
 /// As many addresses as are worth a look at what they refer to: the beginning of a long array.
 const MANY: usize = 32;
+/// Words that are too few for a volley, while none waits.
+const FEW: usize = 3;
 /// Entries on its stack up to which a marker lets pieces of long objects pile up for others.
 const MOST_PILED: usize = 4096;
 /// Entries that client mark procedures can push in one call: 16 MiB of address space, touched as needed; less where stacks are bounded
@@ -489,6 +491,16 @@ impl<'a, H: Objects> Marker<'a, H> {
                 }
                 if AIMED {
                     let mut is_long = false;
+                    if words.len() <= FEW && volleys.is_empty() {
+                        // A chain, with something at its side: a volley of so few would take longer than each by itself.
+                        let Some(word) = words.pop() else { break };
+                        if let Some(entry) = hot.take(heap.look_up(word, all))
+                            && hot.scan::<L>(entry, &mut words)
+                        {
+                            break;
+                        }
+                        continue;
+                    }
                     if (volleys.is_full() || words.len() < LANES)
                         && let Some(volley) = volleys.oldest()
                     {
