@@ -282,11 +282,18 @@ mod x86 {
             }
         }
 
-        /// Which of the words are inside, a bit for each.
+        /// Which of the words are inside: all bits of their lanes.
+        #[inline(always)]
+        unsafe fn are(self, words: __m256i) -> __m256i {
+            // SAFETY: the caller has AVX2.
+            unsafe { _mm256_cmpgt_epi64(self.span, _mm256_sub_epi64(words, self.base)) }
+        }
+
+        /// The same, a bit for each.
         #[inline(always)]
         unsafe fn bits(self, words: __m256i) -> u32 {
             // SAFETY: the caller has AVX2.
-            unsafe { bits_of(_mm256_cmpgt_epi64(self.span, _mm256_sub_epi64(words, self.base))) }
+            unsafe { bits_of(self.are(words)) }
         }
 
         /// Writes those of the words that are inside to `out`, in this order, and something behind them; returns how many they are.
@@ -446,9 +453,24 @@ mod x86 {
                 let inside = Inside::of(range);
                 let (whole, rest) = (left & !(LANES - 1), left % LANES);
                 let mut found = 0;
-                for i in (0..whole).step_by(LANES) {
+                // Long objects are arrays of addresses, or hold hardly any.
+                const TOGETHER: usize = 4 * LANES;
+                let mut i = 0;
+                while i + TOGETHER <= whole {
+                    let words = [0, 1, 2, 3].map(|k| _mm256_loadu_si256(at.add(i + k * LANES).cast()));
+                    let are = words.map(|words| inside.are(words));
+                    let any = _mm256_or_si256(_mm256_or_si256(are[0], are[1]), _mm256_or_si256(are[2], are[3]));
+                    if _mm256_testz_si256(any, any) == 0 {
+                        for words in words {
+                            found += inside.compress(words, &FORWARDS, out.add(found));
+                        }
+                    }
+                    i += TOGETHER;
+                }
+                while i < whole {
                     let words = _mm256_loadu_si256(at.add(i).cast());
                     found += inside.compress(words, &FORWARDS, out.add(found));
+                    i += LANES;
                 }
                 if rest > 0 {
                     let words = _mm256_maskload_epi64(at.add(whole).cast(), first_lanes(rest));
