@@ -328,10 +328,8 @@ mod x86 {
             let lanes = first_lanes(n);
             let words = _mm256_maskload_epi64(at.cast(), lanes);
             let offsets = _mm256_sub_epi64(words, _mm256_set1_epi64x(records.base as i64));
-            let places = _mm256_and_si256(
-                _mm256_srli_epi64::<SHIFT>(offsets),
-                _mm256_set1_epi64x(!(Record::BYTES as i64 - 1)),
-            );
+            let places =
+                _mm256_and_si256(_mm256_srli_epi64::<SHIFT>(offsets), _mm256_set1_epi64x(!(Record::BYTES as i64 - 1)));
             let places = _mm256_add_epi64(places, _mm256_set1_epi64x(records.table as i64));
             let no_record = _mm256_set1_epi64x((&raw const NO_RECORD).addr() as i64);
             let places = _mm256_blendv_epi8(no_record, places, lanes);
@@ -345,8 +343,7 @@ mod x86 {
             // 16 bytes of the records of every other lane, side by side. The processor reads 16 aligned bytes at once, as all do that have
             // AVX: who changes a record meanwhile shows all of them, or none.
             let two = |lane: usize, byte: usize| {
-                let load =
-                    |lane: usize| _mm_load_si128(core::ptr::with_exposed_provenance(of[lane] as usize + byte));
+                let load = |lane: usize| _mm_load_si128(core::ptr::with_exposed_provenance(of[lane] as usize + byte));
                 _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(load(lane)), load(lane + 2))
             };
             let (even, odd) = (two(0, Record::STATE), two(1, Record::STATE));
@@ -544,8 +541,7 @@ mod x86 {
                     let block = _mm256_set1_epi64x(!(BLOCK.0 as i64 - 1));
                     let is_here = _mm256_cmpeq_epi64(_mm256_and_si256(within, block), _mm256_setzero_si256());
                     let is_cell = _mm256_cmpgt_epi64(_mm256_set1_epi64x(cells.count as i64), numbers);
-                    let counts =
-                        if all { _mm256_set1_epi64x(-1) } else { _mm256_cmpeq_epi64(within, offsets) };
+                    let counts = if all { _mm256_set1_epi64x(-1) } else { _mm256_cmpeq_epi64(within, offsets) };
                     let is_object = _mm256_and_si256(is_cell, counts);
                     // A word behind the last cell is no object's: it is not left over.
                     let is_none = _mm256_andnot_si256(is_cell, is_here);
@@ -877,10 +873,12 @@ mod tests {
                     let inside: Vec<usize> = few.iter().rev().copied().filter(|&w| range.contains(w)).collect();
                     let mut out = [0; NARROW];
                     // SAFETY: likewise; there is room for as many.
-                    let found = unsafe { L::collect_narrow(few.as_ptr(), few.len(), L::ready(range), out.as_mut_ptr()) };
+                    let found =
+                        unsafe { L::collect_narrow(few.as_ptr(), few.len(), L::ready(range), out.as_mut_ptr()) };
                     assert_eq!(out[..found], inside, "{few:x?}");
                     // SAFETY: likewise.
-                    let found = unsafe { L::collect::<NARROW>(few.as_ptr(), few.len(), L::ready(range), out.as_mut_ptr()) };
+                    let found =
+                        unsafe { L::collect::<NARROW>(few.as_ptr(), few.len(), L::ready(range), out.as_mut_ptr()) };
                     assert_eq!(out[..found], inside, "{few:x?}");
                 }
             }
@@ -923,6 +921,23 @@ mod tests {
                     }
                 }
                 assert!(forms.iter().all(|&f| f == 1), "{n} words: {forms:x?}");
+                if n <= NARROW {
+                    let mut out = [0; NARROW];
+                    let found = Portable::collect_narrow(first, n, Portable::ready(range), out.as_mut_ptr());
+                    assert_eq!(found, 1);
+                    #[cfg(target_arch = "x86_64")]
+                    {
+                        if best() as u8 >= Form::Avx2 as u8 {
+                            let ready = Avx2::ready(range);
+                            assert_eq!(Avx2::collect_narrow(first, n, ready, out.as_mut_ptr()), 1);
+                            assert_eq!(Avx2::collect::<NARROW>(first, n, ready, out.as_mut_ptr()), 1);
+                        }
+                        if best() >= Form::Avx512 {
+                            let ready = Avx512::ready(range);
+                            assert_eq!(Avx512::collect::<NARROW>(first, n, ready, out.as_mut_ptr()), 1);
+                        }
+                    }
+                }
                 first.write(0);
             }
             larder_sys::memory::unmap(at, larder_units::Bytes(page));
