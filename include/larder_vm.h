@@ -70,12 +70,15 @@ enum larder_vm_barrier {
 
 /* Whom allocation buffers belong to: those of the young generation, and those of the old one for what is old from the beginning. */
 enum larder_vm_association {
-    LARDER_VM_BY_CONCURRENCY_ID = 0,  /* as many as threads run at once */
+    LARDER_VM_BY_CONCURRENCY_ID = 0,  /* as many as threads run at once. Where the host has `flipped`, threads have their own while they are few,
+                                         which costs fewer instructions: four for each CPU at most, or as many as take a sixteenth of the young
+                                         generation */
     LARDER_VM_BY_THREAD = 1,          /* one for each thread */
     LARDER_VM_BY_CPU = 2,
     LARDER_VM_FLIP = 3,               /* threads, or concurrency ids where threads leave too much unused */
     LARDER_VM_FLIP_TO_CPU = 4,        /* threads, or CPUs */
-    LARDER_VM_BY_NOBODY = 5           /* there are none: objects come one by one from the lowest level, which there must be */
+    LARDER_VM_BY_NOBODY = 5,          /* there are none: objects come one by one from the lowest level, which there must be */
+    LARDER_VM_ALWAYS_BY_ID = 6        /* concurrency ids, however few the threads are */
 };
 
 /* What happens where less of the young generation is left than buffers would take. */
@@ -143,7 +146,8 @@ typedef struct larder_vm_host {
     /* A collection begins, or ends, with the world stopped. `kind` is enum larder_vm_kind. May be null. */
     void (*before)(void *context, int kind);
     void (*after)(void *context, int kind);
-    /* Allocation buffers belong to others now, with the world stopped (LARDER_VM_FLIP; in the child of a fork, too). `way` is
+    /* Allocation buffers belong to others now, with the world stopped (LARDER_VM_BY_CONCURRENCY_ID, when threads have become many or few; LARDER_VM_FLIP;
+     * while a thread is attached, and in the child of a fork, too). `way` is
      * enum larder_vm_way. Time to take functions from larder_vm_get_functions anew, and to change the calls in generated code:
      * the old ones stay right, and are slow. May be null. */
     void (*flipped)(void *context, int way);

@@ -252,7 +252,7 @@ static void vm_warm(void) {
  * Takes the heap's options out of the arguments and makes the heap. What is left begins at argv[1]; returns how many.
  */
 static inline int vm_begin(int argc, char **argv) {
-    static const char *const associations[] = {"id", "thread", "cpu", "flip", "flip-cpu", "nobody", 0};
+    static const char *const associations[] = {"id", "thread", "cpu", "flip", "flip-cpu", "nobody", "id-always", 0};
     static const char *const ends[] = {"shrink", "singly", 0};
     static const char *const levels[] = {"none", "core", "cache", "package", "node", "process", 0};
     static const char *const sizings[] = {"fixed", "adaptive", "share", 0};

@@ -148,7 +148,9 @@ impl<S: ChunkSource> Buffers<S> {
     /// Buffers of this shape, all empty. They cannot be used before [`set_up`](Self::set_up).
     pub const fn new(source: S, config: Config) -> Self {
         let by = match config.lowest {
-            Lowest::Processors(Processors::Cpus) | Lowest::Flip(Processors::Cpus) => By::Cpu,
+            Lowest::Processors(Processors::Cpus)
+            | Lowest::Flip(Processors::Cpus)
+            | Lowest::FewThreads(Processors::Cpus) => By::Cpu,
             _ => By::ConcurrencyId,
         };
         Self {
@@ -175,7 +177,9 @@ impl<S: ChunkSource> Buffers<S> {
         let mut reason = "the buffers were made without sequences";
         let mut processors = None;
         let by_thread = self.config.sequences && self.thread_ground.set_up_for_threads();
-        if let (true, Lowest::Processors(wanted) | Lowest::Flip(wanted)) = (self.config.sequences, self.config.lowest) {
+        if let (true, Lowest::Processors(wanted) | Lowest::Flip(wanted) | Lowest::FewThreads(wanted)) =
+            (self.config.sequences, self.config.lowest)
+        {
             let index = if wanted == Processors::Cpus { Index::CpuId } else { Index::MmCid };
             let possible = larder_sys::cpus::possible();
             match self.processor_ground.set_up_by(possible, index) {
@@ -198,7 +202,7 @@ impl<S: ChunkSource> Buffers<S> {
             Lowest::Threads => (own, by_thread || !self.config.sequences),
             Lowest::Processors(_) if processors.is_some() => (Way::Processor, true),
             Lowest::Processors(_) => (own, false),
-            Lowest::Flip(_) => (own, processors.is_some()),
+            Lowest::Flip(_) | Lowest::FewThreads(_) => (own, processors.is_some()),
         };
         self.set_way(way);
         Ok(Ready { way, processors, instead: (!as_wanted).then_some(reason) })

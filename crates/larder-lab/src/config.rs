@@ -8,6 +8,7 @@
 //! | none: threads straight from PLABs | `Lowest::Nobody`, one upper level by `Level::Package` |
 //! | VEE'05's PLABs | `Lowest::Processors(Processors::Cpus)` |
 //! | VEE'05's flip mode | `Lowest::Flip(...)` |
+//! | beyond the papers: as many buffers as processors at least, and a few times as many at most | `Lowest::FewThreads(...)` |
 
 use larder_percpu::Level;
 use larder_policy::labs::{NearEnd, Sizes};
@@ -34,6 +35,9 @@ pub enum Lowest {
     Processors(Processors),
     /// Threads at first; a stop may flip to processors and back.
     Flip(Processors),
+    /// Threads while they are few ([`Config::room`]), processors beyond: a stop flips. Whoever makes threads known asks
+    /// [`Buffers::is_due_to_flip`](crate::Buffers::is_due_to_flip), and stops.
+    FewThreads(Processors),
     /// There are none: objects come one by one from the buffers of the lowest upper level.
     Nobody,
 }
@@ -78,6 +82,9 @@ pub struct Config {
     pub selection: Selection,
     /// What happens where less is left than the buffers would take.
     pub near_end: NearEnd,
+    /// How large the space is, of which threads' own buffers may take a part where they have them while they are few
+    /// (`larder_policy::labs::few_threads`). 0: as if it were small.
+    pub room: Bytes,
     /// Whether restartable sequences are used where the system has them. Without, buffers belong to threads.
     pub sequences: bool,
 }
@@ -91,6 +98,7 @@ impl Config {
             upper: [None; UPPER],
             selection: Selection::Sequence,
             near_end: NearEnd::Shrink,
+            room: Bytes(0),
             sequences: true,
         }
     }

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use larder_percpu::Mode;
-use larder_policy::labs::{FlipFacts, Side, next_side};
+use larder_policy::labs::{FlipFacts, Side, few_threads, next_side, side_by_number};
 use larder_sync::region::{self, fillings::address};
 use larder_sys::membarrier;
 use larder_units::Bytes;
@@ -127,7 +127,9 @@ impl<S: ChunkSource> Buffers<S> {
             Way::Processor => by_processors,
             Way::Shared => 0,
         };
-        let flipped = self.flip(unused, allocating);
+        let mut known = 0;
+        threads(&mut |_| known += 1);
+        let flipped = self.flip(unused, allocating, known);
         self.sharers.store(0, Ordering::Relaxed);
         self.largest.store(0, Ordering::Relaxed);
         Retired { partly_used: lowest.partly_used, unused, allocating_threads: allocating, owners, flipped }
@@ -154,17 +156,35 @@ impl<S: ChunkSource> Buffers<S> {
         }
     }
 
-    fn flip(&self, unused: Bytes, allocating_threads: usize) -> Option<Side> {
+    /// Whether so many known threads have outgrown buffers of their own, where they have them while they are few: the next stop flips, and
+    /// until then each new thread may have a buffer.
+    pub fn is_due_to_flip(&self, known: usize) -> bool {
+        self.side_by_number(known).is_some_and(|next| next == Side::Processors && self.side() == Side::Threads)
+    }
+
+    fn side_by_number(&self, known: usize) -> Option<Side> {
+        let can = matches!(self.config.lowest, Lowest::FewThreads(_)) && self.processors() != 0;
+        can.then(|| {
+            let few = few_threads(larder_sys::cpus::allowed_to_process(), self.config.room, self.config.sizes.first());
+            side_by_number(self.side(), known, few)
+        })
+    }
+
+    fn side_by_waste(&self, unused: Bytes, allocating_threads: usize) -> Option<Side> {
         let Lowest::Flip(wanted) = self.config.lowest else { return None };
         if self.processors() == 0 {
             return None;
         }
-        let side = self.side();
         let by_id = wanted == Processors::ConcurrencyIds && self.transactions.mode() == Mode::ConcurrencyIds;
         let cpus = larder_sys::cpus::allowed_to_process();
         let processors = if by_id { cpus.min(allocating_threads) } else { cpus };
         let largest = Bytes(self.largest.load(Ordering::Relaxed));
-        let next = next_side(side, FlipFacts { unused, largest, processors, allocating_threads });
+        Some(next_side(self.side(), FlipFacts { unused, largest, processors, allocating_threads }))
+    }
+
+    fn flip(&self, unused: Bytes, allocating_threads: usize, known: usize) -> Option<Side> {
+        let side = self.side();
+        let next = self.side_by_number(known).or_else(|| self.side_by_waste(unused, allocating_threads))?;
         if next == side {
             return None;
         }

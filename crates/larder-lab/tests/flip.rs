@@ -1,4 +1,4 @@
-//! Flipping between threads and processors (VEE'05, section 5.2).
+//! Flipping between threads and processors (VEE'05, section 5.2), by what is wasted and by how many threads there are.
 
 mod world;
 
@@ -60,6 +60,30 @@ fn flips_when_more_is_unused_than_the_other_side_could_waste() {
     let did = world.buffers.statistics();
     assert_eq!((did.flips_to_processors, did.flips_to_threads), (1, u64::from(goes_back)));
     assert_eq!((did.collections_by_threads, did.collections_by_processors), (2, 2));
+}
+
+/// By the number of threads that are known, whatever they leave unused.
+#[test]
+fn flips_where_threads_become_many_or_few() {
+    let cpus = larder_sys::cpus::allowed_to_process();
+    let config = Config::new(Lowest::FewThreads(Processors::ConcurrencyIds), Sizes::fixed(Bytes(4 << 10)));
+    for (room, few) in [(Bytes(0), 4 * cpus), (Bytes(16 * (4 << 10) * (4 * cpus + 3)), 4 * cpus + 3)] {
+        for (threads, many) in [(few, false), (few + 1, true)] {
+            let world = World::new(Config { room, ..config }, 16 << 20, threads);
+            if !can_flip(&world) {
+                return;
+            }
+            let way = world.buffers.way();
+            assert!(way.is_by_thread());
+            world.members.iter().for_each(|member| assert!(world.allocate(member, 24)));
+            assert_eq!(world.buffers.is_due_to_flip(threads), many, "{threads} threads, {few} are few");
+            assert_eq!(world.collect(0).flipped, many.then_some(Side::Processors));
+            world.members.iter().for_each(|member| assert!(world.allocate(member, 24)));
+            assert!(!world.buffers.is_due_to_flip(threads));
+            assert_eq!(world.collect(0).flipped, None, "they are as many as before");
+            assert_eq!(*world.space().flips.lock().unwrap(), if many { vec![Side::Processors] } else { vec![] });
+        }
+    }
 }
 
 /// By concurrency id, one thread wastes one buffer wherever it runs, so nothing calls for a flip back.

@@ -34,6 +34,7 @@ fn shapes() -> Vec<Config> {
         Config { near_end: NearEnd::Singly, ..ids },
         Config::new(Lowest::Flip(Processors::Cpus), KIB(16)),
         Config::new(Lowest::Flip(Processors::ConcurrencyIds), Sizes::adaptive()),
+        Config::new(Lowest::FewThreads(Processors::ConcurrencyIds), Sizes::adaptive()),
         threads.under(Level::Core, KIB(64)),
         paper(threads.under(Level::Package, KIB(64))),
         threads.under(each, KIB(16)).under(Level::Package, KIB(128)),

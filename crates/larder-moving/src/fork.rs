@@ -36,11 +36,7 @@ impl<H: Host> Heap<H> {
     /// The calling thread is the only one of the process, and the world was stopped when it forked.
     unsafe fn after_fork_in_child(&self, own: &Thread, threads: &Threads) {
         // SAFETY: the caller's promise. Chunks stay what they are: the epoch need not change.
-        let retired =
-            unsafe { self.buffers.retire_all(|each| threads.iter().for_each(|thread| each(&thread.lab)), None) };
-        if retired.flipped.is_some() {
-            self.flipped(threads);
-        }
+        unsafe { self.retire(threads) };
         self.buffers.after_fork_in_child();
         // Old buffers live on from collection to collection; only those of threads that are gone are taken back.
         self.old_buffers.after_fork_in_child();

@@ -5,7 +5,7 @@ use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use larder_lab::{Buffers, ChunkSource, Shape, Way};
+use larder_lab::{Buffers, ChunkSource, Retired, Shape, Way};
 use larder_policy::generations::{YoungFacts, young_limit, young_reserve};
 use larder_sync::lock::Lock;
 use larder_sync::safepoint::Safepoint;
@@ -352,6 +352,8 @@ impl<H: Host> Heap<H> {
             core::ptr::null_mut()
         };
         let thread = self.registry.join()?;
+        // While the thread is safe: who stops the world holds the registry's lock.
+        let is_due_to_flip = self.registry.with(|threads| self.is_due_to_flip(threads));
         // A collection may be on, which reads the record of a thread that is safe and, in a flip, writes it.
         self.safepoint.leave(&thread.status);
         thread.card_bias.set(self.space.card_bias());
@@ -367,7 +369,44 @@ impl<H: Host> Heap<H> {
         // Not before: no flip comes now until the thread's next safepoint.
         // SAFETY: the calling thread's.
         unsafe { self.buffers.aim(&thread.near, thread.thread_pointer.get()) };
+        if is_due_to_flip {
+            self.flip(thread);
+        }
         Ok(Mutator::new(self, thread))
+    }
+
+    fn is_due_to_flip(&self, threads: &Threads) -> bool {
+        self.buffers.is_due_to_flip(threads.iter().count())
+    }
+
+    /// Stops the world for a flip, unless somebody else has done it.
+    fn flip(&self, thread: &Thread) {
+        self.while_safe(thread, || {
+            let _guard = self.collecting.lock();
+            self.registry.with(|threads| {
+                if self.is_due_to_flip(threads) {
+                    self.stop(threads);
+                    // SAFETY: the world is stopped. Chunks stay what they are: the epoch need not change.
+                    unsafe { self.retire(threads) };
+                    self.release(threads);
+                }
+            });
+            self.safepoint.announce();
+        });
+    }
+
+    /// Takes every buffer of the young generation back, which may flip them.
+    ///
+    /// # Safety
+    /// As for [`Buffers::retire_all`].
+    pub(crate) unsafe fn retire(&self, threads: &Threads) -> Retired {
+        // SAFETY: the caller's promise.
+        let retired =
+            unsafe { self.buffers.retire_all(|each| threads.iter().for_each(|thread| each(&thread.lab)), None) };
+        if retired.flipped.is_some() {
+            self.flipped(threads);
+        }
+        retired
     }
 
     /// Adds a range outside of the heap whose words may be references to objects, or into them. Their objects are kept

@@ -174,3 +174,62 @@ fn threads_stopped_in_the_old_set_are_redirected() {
     assert_eq!(heap.stats().redirected, stats.redirected + 1, "none since the update");
     assert_eq!(vm.thread().lab.rest(), Bytes(0), "nothing goes to the thread's buffer any more");
 }
+
+/// Threads have buffers of their own while they are few. The one too many flips them when it is attached, before any collection, and a collection
+/// with few threads left flips them back. Whoever calls the functions of the other side meanwhile gets what it asks for.
+#[test]
+fn the_thread_that_is_one_too_many_flips_the_buffers() {
+    let few = 4 * larder_sys::cpus::allowed_to_process();
+    let buffers = buffers(Lowest::FewThreads(Processors::ConcurrencyIds), 4);
+    let young = Bytes::mib(4);
+    let heap = heap(Config { buffers, young, most_young: young, ..small() });
+    if heap.buffers().processors() == 0 {
+        println!("skipped: no restartable sequences here");
+        return;
+    }
+    let by_thread = heap.class_function(6).unwrap();
+    let way = heap.buffers().way();
+    assert!(way.is_by_thread());
+    let flips = || heap.host().flips.lock().unwrap().clone();
+    let (attached, all_made, may_end) = (Barrier::new(few), Barrier::new(few + 1), Barrier::new(few + 1));
+    let mut vm = heap.attach().unwrap();
+    std::thread::scope(|scope| {
+        for nth in 0..few {
+            let (heap, by_thread, attached, all_made, may_end) = (&heap, &by_thread, &attached, &all_made, &may_end);
+            scope.spawn(move || {
+                let mut vm = heap.attach().unwrap();
+                let kept = vm.local(0);
+                let mut length = 0;
+                let mut make_some = |vm: &Vm<'_>| {
+                    for _ in 0..300 {
+                        let object = make_by(vm, by_thread, nth * 1000 + length);
+                        set(vm, object, 0, vm.get(kept));
+                        vm.set(kept, object);
+                        length += 1;
+                    }
+                };
+                // While some are still to come, and when all are there.
+                make_some(&vm);
+                vm.blocking(|| attached.wait());
+                make_some(&vm);
+                vm.blocking(|| all_made.wait());
+                let mut at = vm.get(kept);
+                for n in (0..600).rev() {
+                    assert!(payload(at).chunks(8).all(|word| word == (nth * 1000 + n).to_le_bytes()));
+                    at = get(at, 0);
+                }
+                assert_eq!(at, 0);
+                vm.blocking(|| may_end.wait());
+            });
+        }
+        vm.blocking(|| all_made.wait());
+        assert_eq!(flips(), [Way::Processor], "the {few} threads and this one are too many");
+        assert_eq!(heap.buffers().way(), Way::Processor);
+        assert!(heap.stats().redirected > 0);
+        vm.collect(Collection::Young);
+        assert_eq!(heap.buffers().way(), Way::Processor, "they are still there");
+        vm.blocking(|| may_end.wait());
+    });
+    vm.collect(Collection::Young);
+    assert_eq!(flips(), [Way::Processor, way]);
+}

@@ -205,6 +205,26 @@ pub enum Side {
     Processors,
 }
 
+/// How many threads are few enough for buffers of their own, as large as `first` to begin with, in a space of `room`, where processors have them
+/// otherwise: a few for each CPU, or as many as leave fifteen sixteenths of the space to others.
+pub const fn few_threads(cpus: usize, room: Bytes, first: Bytes) -> usize {
+    const FOR_EACH_CPU: usize = 4;
+    const SHARE: usize = 16;
+    let (by_cpus, by_room) = (FOR_EACH_CPU * cpus, room.0 / SHARE / if first.0 == 0 { 1 } else { first.0 });
+    if by_room > by_cpus { by_room } else { by_cpus }
+}
+
+/// Whom the buffers belong to where threads have their own while they are at most `few`, and processors have them beyond. With a thread for each
+/// CPU, an owner of either kind has one buffer, and a thread's is found by fewer instructions. In between they stay where they are, so that a
+/// thread that comes and goes does not flip them.
+pub const fn side_by_number(now: Side, threads: usize, few: usize) -> Side {
+    match now {
+        Side::Threads if threads > few => Side::Processors,
+        Side::Processors if threads <= few / 2 => Side::Threads,
+        side => side,
+    }
+}
+
 /// What the decision to flip is made from, at a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlipFacts {
@@ -364,6 +384,34 @@ mod tests {
     fn large_objects_are_direct() {
         assert!(!is_direct(Bytes(512), KIB(4)));
         assert!(is_direct(Bytes(513), KIB(4)));
+    }
+
+    #[test]
+    fn threads_have_their_own_while_they_are_few() {
+        use Side::{Processors, Threads};
+        for (cpus, room, first, few) in [
+            (1, 0, 4, 4),
+            (2, 4096, 4, 64),
+            (2, 4096, 64, 8),
+            (2, 8192, 4, 128),
+            (64, 4096, 4, 256),
+            (2, 4096, 0, 262_144),
+        ] {
+            assert_eq!(few_threads(cpus, KIB(room), KIB(first)), few, "{cpus} CPUs, {first} KiB in {room}");
+        }
+        for (now, threads, few, next) in [
+            (Threads, 1, 4, Threads),
+            (Threads, 4, 4, Threads),
+            (Threads, 5, 4, Processors),
+            (Threads, 1000, 64, Processors),
+            (Processors, 65, 64, Processors),
+            (Processors, 33, 64, Processors),
+            (Processors, 32, 64, Threads),
+            (Processors, 0, 8, Threads),
+        ] {
+            assert_eq!(side_by_number(now, threads, few), next, "{now:?}, {threads} threads, {few} are few");
+            assert_eq!(side_by_number(next, threads, few), next, "no flip back by the same facts");
+        }
     }
 
     #[test]

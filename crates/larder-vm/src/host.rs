@@ -28,7 +28,7 @@ pub struct Host {
     roots: Option<Roots>,
     before: Option<Hook>,
     after: Option<Hook>,
-    flipped: Option<Hook>,
+    pub(crate) flipped: Option<Hook>,
     forwarding_word: usize,
 }
 

@@ -135,7 +135,8 @@ fn level_sizes(settings: &Settings, k: usize) -> Result<Sizes, CreateError> {
     Ok(Sizes { sizing, initial: least, least, most: Bytes(most) })
 }
 
-fn config_of(settings: &Settings) -> Result<Config, CreateError> {
+/// `follows_flips`: the host has a function for that.
+fn config_of(settings: &Settings, follows_flips: bool) -> Result<Config, CreateError> {
     let sizes = match (settings.buffer, settings.by_share) {
         (0, 0) => Sizes::adaptive(),
         (0, _) => Sizes::by_share(),
@@ -143,15 +144,17 @@ fn config_of(settings: &Settings) -> Result<Config, CreateError> {
         _ => return Err(CreateError::Setting("by_share is for sizes that adapt: leave buffer at 0")),
     };
     let lowest = match settings.association {
-        0 => Lowest::Processors(Processors::ConcurrencyIds),
+        0 if follows_flips => Lowest::FewThreads(Processors::ConcurrencyIds),
+        0 | 6 => Lowest::Processors(Processors::ConcurrencyIds),
         1 => Lowest::Threads,
         2 => Lowest::Processors(Processors::Cpus),
         3 => Lowest::Flip(Processors::ConcurrencyIds),
         4 => Lowest::Flip(Processors::Cpus),
         5 => Lowest::Nobody,
-        _ => return Err(CreateError::Setting("association must be one of enum larder_vm_association, 0 to 5")),
+        _ => return Err(CreateError::Setting("association must be one of enum larder_vm_association, 0 to 6")),
     };
     let mut buffers = larder_lab::Config::new(lowest, sizes);
+    buffers.room = Bytes(settings.young);
     buffers.near_end = match settings.near_end {
         0 => NearEnd::Shrink,
         1 => NearEnd::Singly,
@@ -164,6 +167,10 @@ fn config_of(settings: &Settings) -> Result<Config, CreateError> {
     // An object comes from the level where nobody has buffers: in the old generation, too.
     let old = match lowest {
         Lowest::Nobody => buffers,
+        // These are not taken back where a flip comes.
+        Lowest::FewThreads(processors) => {
+            larder_lab::Config::new(Lowest::Processors(processors), Sizes::fixed(OLD_BUFFER))
+        }
         _ => larder_lab::Config::new(lowest, Sizes::fixed(OLD_BUFFER)),
     };
     let barrier = match settings.barrier {
@@ -263,7 +270,7 @@ pub unsafe extern "C" fn larder_vm_create(
     // SAFETY: the caller's promise.
     let (settings, host) = unsafe { (given(settings, "larder_vm_create"), given(host, "larder_vm_create")) };
     let Some(program) = Program::new(host) else { die!("larder_vm_create: the host has no size or no scan function") };
-    match config_of(settings).and_then(|config| Heap::create(config, program)) {
+    match config_of(settings, host.flipped.is_some()).and_then(|config| Heap::create(config, program)) {
         Ok(heap) => heap.into_raw().as_ptr().cast_const().cast(),
         Err(why) => {
             if !error.is_null() {

@@ -122,11 +122,7 @@ impl<H: Host> Cycle<'_, H> {
         heap.host.before_collection(kind);
         let threads = self.threads;
         // SAFETY: the world is stopped, no thread in the buffers' slow path; the epoch changes right after.
-        let retired =
-            unsafe { heap.buffers.retire_all(|each| threads.iter().for_each(|thread| each(&thread.lab)), None) };
-        if retired.flipped.is_some() {
-            heap.flipped(threads);
-        }
+        let retired = unsafe { heap.retire(threads) };
         heap.buffers.source().next_epoch();
         threads.iter().for_each(|thread| heap.flush_stores(thread));
         heap.young.close();
