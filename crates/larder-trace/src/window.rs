@@ -246,6 +246,50 @@ mod x86 {
         unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(NARROW + chunk - n).cast()) }
     }
 
+    /// Of the first `n` words at `at` those among the four from `chunk` on; zero, which is no address, for the others, which are not read.
+    #[inline(always)]
+    unsafe fn chunk_of(at: *const usize, n: usize, chunk: usize) -> __m256i {
+        // The processor asks for the memory of masked lanes, too.
+        let from = select_unpredictable(chunk < n, at.wrapping_add(chunk), at);
+        // SAFETY: the caller has AVX2, and vouches for the words.
+        unsafe { _mm256_maskload_epi64(from.cast(), lanes_of(n, chunk)) }
+    }
+
+    /// [`NARROW`] words. (Not an array: its `map` takes a closure, and one that is not inlined has no vector instructions.)
+    #[derive(Clone, Copy)]
+    struct Quad(__m256i, __m256i, __m256i, __m256i);
+
+    const _: () = assert!(NARROW == 4 * LANES);
+
+    impl Quad {
+        /// As [`chunk_of`], all four.
+        #[inline(always)]
+        unsafe fn of_first(at: *const usize, n: usize) -> Self {
+            // SAFETY: the caller's promise.
+            unsafe {
+                Self(
+                    chunk_of(at, n, 0),
+                    chunk_of(at, n, LANES),
+                    chunk_of(at, n, 2 * LANES),
+                    chunk_of(at, n, 3 * LANES),
+                )
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn at(at: *const usize) -> Self {
+            // SAFETY: the caller has AVX2, and vouches for the words.
+            unsafe {
+                Self(
+                    _mm256_loadu_si256(at.cast()),
+                    _mm256_loadu_si256(at.add(LANES).cast()),
+                    _mm256_loadu_si256(at.add(2 * LANES).cast()),
+                    _mm256_loadu_si256(at.add(3 * LANES).cast()),
+                )
+            }
+        }
+    }
+
     /// The uppermost bit of each lane.
     #[inline(always)]
     unsafe fn bits_of(lanes: __m256i) -> u32 {
@@ -289,7 +333,19 @@ mod x86 {
             unsafe { _mm256_cmpgt_epi64(self.span, _mm256_sub_epi64(words, self.base)) }
         }
 
-        /// The same, a bit for each.
+        /// Whether any of them is.
+        #[inline(always)]
+        unsafe fn any(self, words: Quad) -> bool {
+            // SAFETY: the caller has AVX2.
+            unsafe {
+                let low = _mm256_or_si256(self.are(words.0), self.are(words.1));
+                let high = _mm256_or_si256(self.are(words.2), self.are(words.3));
+                let any = _mm256_or_si256(low, high);
+                _mm256_testz_si256(any, any) == 0
+            }
+        }
+
+        /// Which are, a bit for each.
         #[inline(always)]
         unsafe fn bits(self, words: __m256i) -> u32 {
             // SAFETY: the caller has AVX2.
@@ -428,32 +484,24 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn collect<const MOST: usize>(at: *const usize, n: usize, inside: Inside, out: *mut usize) -> usize {
-            let chunk_at = |chunk: usize| {
-                // The processor asks for the memory of masked lanes, too.
-                let from = select_unpredictable(chunk < n, at.wrapping_add(chunk), at);
-                // SAFETY: the caller has AVX2; masked lanes are not read, and read as zero, which is no address.
-                unsafe { _mm256_maskload_epi64(from.cast(), lanes_of(n, chunk)) }
-            };
-            let mut found = 0;
             // SAFETY: the caller has AVX2. As many words as were looked at are in front of `out + found`, at most.
             unsafe {
+                let mut found = 0;
                 if MOST == NARROW {
-                    let words = [0, 1, 2, 3].map(|k| chunk_at(k * LANES));
-                    let are = words.map(|words| inside.are(words));
-                    let any = _mm256_or_si256(_mm256_or_si256(are[0], are[1]), _mm256_or_si256(are[2], are[3]));
-                    if _mm256_testz_si256(any, any) != 0 {
+                    let words = Quad::of_first(at, n);
+                    if !inside.any(words) {
                         return 0;
                     }
-                    for words in words.into_iter().rev() {
-                        found += inside.compress(words, &BACKWARDS, out.add(found));
-                    }
-                    return found;
+                    found += inside.compress(words.3, &BACKWARDS, out);
+                    found += inside.compress(words.2, &BACKWARDS, out.add(found));
+                    found += inside.compress(words.1, &BACKWARDS, out.add(found));
+                    return found + inside.compress(words.0, &BACKWARDS, out.add(found));
                 }
                 for chunk in (0..MOST).step_by(LANES).rev() {
-                    found += inside.compress(chunk_at(chunk), &BACKWARDS, out.add(found));
+                    found += inside.compress(chunk_of(at, n, chunk), &BACKWARDS, out.add(found));
                 }
+                found
             }
-            found
         }
 
         #[inline(always)]
@@ -465,18 +513,16 @@ mod x86 {
                 let (whole, rest) = (left & !(LANES - 1), left % LANES);
                 let mut found = 0;
                 // Long objects are arrays of addresses, or hold hardly any.
-                const TOGETHER: usize = 4 * LANES;
                 let mut i = 0;
-                while i + TOGETHER <= whole {
-                    let words = [0, 1, 2, 3].map(|k| _mm256_loadu_si256(at.add(i + k * LANES).cast()));
-                    let are = words.map(|words| inside.are(words));
-                    let any = _mm256_or_si256(_mm256_or_si256(are[0], are[1]), _mm256_or_si256(are[2], are[3]));
-                    if _mm256_testz_si256(any, any) == 0 {
-                        for words in words {
-                            found += inside.compress(words, &FORWARDS, out.add(found));
-                        }
+                while i + NARROW <= whole {
+                    let words = Quad::at(at.add(i));
+                    if inside.any(words) {
+                        found += inside.compress(words.0, &FORWARDS, out.add(found));
+                        found += inside.compress(words.1, &FORWARDS, out.add(found));
+                        found += inside.compress(words.2, &FORWARDS, out.add(found));
+                        found += inside.compress(words.3, &FORWARDS, out.add(found));
                     }
-                    i += TOGETHER;
+                    i += NARROW;
                 }
                 while i < whole {
                     let words = _mm256_loadu_si256(at.add(i).cast());
