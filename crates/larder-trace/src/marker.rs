@@ -471,11 +471,13 @@ impl<'a, H: Objects> Marker<'a, H> {
             if let [.., one, other] = words.all() {
                 locality.see(one.abs_diff(*other));
             }
-            // Without words, it is the clusters' turn.
-            let is_far = QUEUED && locality.is_far() && !words.is_empty();
+            // Without words, it is the clusters' turn. Volleys ask for objects at once, in vain where most is marked.
+            let in_volleys = AIMED && L::AIMS_FAR && !novelty.is_low();
+            let is_far = QUEUED && !in_volleys && locality.is_far() && !words.is_empty();
             if is_far {
                 hot.scan_far::<L>(&mut self.queue, &mut words, all, &mut novelty);
             }
+            let (before, mut aimed) = (hot.tally.objects, 0);
             let mut steps = if is_far { 0 } else { STEPS / BATCH };
             while steps > 0 {
                 steps -= 1;
@@ -507,6 +509,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                         is_long = hot.scan_volley::<L>(&mut words, volley);
                     }
                     if !words.is_empty() {
+                        aimed += words.len().min(LANES);
                         hot.aim::<L>(&mut words, &mut volleys, all);
                     } else if volleys.is_empty() {
                         break;
@@ -535,6 +538,9 @@ impl<'a, H: Objects> Marker<'a, H> {
                 if is_long {
                     break;
                 }
+            }
+            if AIMED {
+                novelty.see(aimed, hot.tally.objects - before);
             }
             if hot.refused.is_some() || words.len() > WORDS - ROOM {
                 self.lower(hot);
