@@ -18,6 +18,8 @@ pub const PIECE: usize = 2048;
 const LINE_WORDS: usize = 8;
 /// Words that are looked up before any of the objects is scanned: what they wait for overlaps.
 pub const BATCH: usize = 8;
+/// So many words before a word is looked up, the record of its block is asked for.
+const AHEAD: usize = 12;
 /// Words that are looked at before a marker asks whether it is interrupted, or others have nothing.
 pub const STEPS: usize = 64;
 
@@ -122,7 +124,11 @@ impl<H: Objects> Hot<H> {
         for _ in 0..STEPS / BATCH {
             looked_at += words.len();
             if most_is_known {
-                for &word in words.all() {
+                let records = self.heap.records();
+                let all_words = words.all();
+                for (i, &word) in all_words.iter().enumerate() {
+                    // The table of records is too large for the nearer caches.
+                    prefetch(records.of(all_words[(i + AHEAD).min(all_words.len() - 1)]));
                     self.found_known(queue, self.heap.look_up(word, all));
                 }
             } else {

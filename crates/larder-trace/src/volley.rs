@@ -28,6 +28,14 @@ pub struct Records {
     pub table: usize,
 }
 
+impl Records {
+    /// The address of the record of the block that the word points into.
+    #[inline(always)]
+    pub fn of(self, word: usize) -> usize {
+        self.table + word.wrapping_sub(self.base) / larder_units::BLOCK.0 * Record::BYTES
+    }
+}
+
 /// Where the record of a block has what, in bytes from its beginning. The heap asserts that its own are so.
 pub struct Record;
 
