@@ -270,12 +270,7 @@ mod x86 {
         unsafe fn of_first(at: *const usize, n: usize) -> Self {
             // SAFETY: the caller's promise.
             unsafe {
-                Self(
-                    chunk_of(at, n, 0),
-                    chunk_of(at, n, LANES),
-                    chunk_of(at, n, 2 * LANES),
-                    chunk_of(at, n, 3 * LANES),
-                )
+                Self(chunk_of(at, n, 0), chunk_of(at, n, LANES), chunk_of(at, n, 2 * LANES), chunk_of(at, n, 3 * LANES))
             }
         }
 
@@ -377,7 +372,7 @@ mod x86 {
         volley: &mut Volley,
         lane: usize,
     ) -> Special {
-        /// Bytes in a cache line.
+        /// Bytes in a cache line, which holds eight words.
         const LINE: i64 = 64;
         /// A block's number from an offset, as the offset of its record.
         const SHIFT: i32 = (BLOCK.0.trailing_zeros() - Record::BYTES.trailing_zeros()) as i32;
@@ -439,18 +434,17 @@ mod x86 {
             put(&mut volley.descriptors, descriptors);
             put(&mut volley.bytes, cells);
             put(&mut volley.asked, asked);
-            let wider_than = |words: usize| {
-                let bytes = _mm256_set1_epi64x((words * size_of::<usize>()) as i64);
-                bits_of(_mm256_and_si256(is_scanned, _mm256_cmpgt_epi64(descriptors, bytes))) != 0
-            };
-            let most = if !wider_than(4) {
-                Most::Four
-            } else if !wider_than(8) {
+            let (others, long) = (bits_of(_mm256_andnot_si256(is_known, lanes)) as u8, bits_of(is_long) as u8);
+            let is_wider = _mm256_cmpgt_epi64(descriptors, _mm256_set1_epi64x(LINE / 2));
+            // What is scanned of an object is no longer than its cell.
+            let most = if long != 0 {
+                Most::Narrow
+            } else if bits_of(_mm256_and_si256(is_scanned, is_wider)) != 0 {
                 Most::Eight
             } else {
-                Most::Narrow
+                Most::Four
             };
-            Special { others: bits_of(_mm256_andnot_si256(is_known, lanes)) as u8, long: bits_of(is_long) as u8, most }
+            Special { others, long, most }
         }
     }
 
@@ -723,7 +717,7 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn aim(at: *const usize, n: usize, records: Records, all: bool, volley: &mut Volley) -> Special {
-            /// Bytes in a cache line.
+            /// Bytes in a cache line, which holds eight words.
             const LINE: i64 = 64;
             // SAFETY: the caller has AVX-512; every word has a record, and a lane without one reads that of no block; the arrays are as
             // long as the register, and aligned.
@@ -777,10 +771,9 @@ mod x86 {
                 let asked = _mm512_mask_mov_epi64(marks, is_scanned, words);
                 _mm512_store_si512(volley.asked.as_mut_ptr().cast(), asked);
                 let others = lanes & !(good | is_small & (!is_cell));
-                // The shorter ones take one register as well.
-                let eight = _mm512_set1_epi64((8 * size_of::<usize>()) as i64);
-                let is_wide = _mm512_mask_cmpgt_epi64_mask(is_scanned, descriptors, eight) != 0;
-                Special { others, long: is_long, most: if is_wide { Most::Narrow } else { Most::Eight } }
+                // What is scanned of an object is no longer than its cell. Four words take one register as eight do.
+                let most = if is_long != 0 { Most::Narrow } else { Most::Eight };
+                Special { others, long: is_long, most }
             }
         }
 
