@@ -1,0 +1,415 @@
+//! Four words in an instruction.
+
+use core::arch::x86_64::*;
+use core::hint::select_unpredictable;
+
+use larder_units::BLOCK;
+
+use super::{Look, NARROW, Range};
+use crate::cells::{Cells, ENOUGH, Located, NEWEST, TOGETHER};
+use crate::volley::{Most, NO_RECORD, NOWHERE, Record, Records, Special, Volley};
+
+/// Words in a register of AVX2.
+const LANES: usize = 4;
+
+/// How the words that are wanted come together: for each set of the four, a bit each, which halves of words to take one after the other.
+type Orders = [[u32; 8]; 16];
+
+/// Of the four words those in the set, in their order or, `backwards`, the last one first.
+const fn orders(backwards: bool) -> Orders {
+    let mut all = [[0; 8]; 16];
+    let mut set = 0;
+    while set < 16 {
+        let (mut i, mut n) = (0, 0);
+        while i < LANES {
+            let lane = if backwards { LANES - 1 - i } else { i };
+            if set >> lane & 1 != 0 {
+                all[set][2 * n] = 2 * lane as u32;
+                all[set][2 * n + 1] = 2 * lane as u32 + 1;
+                n += 1;
+            }
+            i += 1;
+        }
+        set += 1;
+    }
+    all
+}
+
+static FORWARDS: Orders = orders(false);
+static BACKWARDS: Orders = orders(true);
+
+/// The mask of the first `n` lanes, 0 to 4.
+#[inline(always)]
+unsafe fn first_lanes(n: usize) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe { lanes_of(n, 0) }
+}
+
+/// Of `n` words, 0 to [`NARROW`], the mask of those that are among the four from `chunk` on.
+#[inline(always)]
+unsafe fn lanes_of(n: usize, chunk: usize) -> __m256i {
+    static MASKS: [i64; 2 * NARROW] = {
+        let mut masks = [0; 2 * NARROW];
+        let mut i = 0;
+        while i < NARROW {
+            masks[i] = -1;
+            i += 1;
+        }
+        masks
+    };
+    debug_assert!(n <= NARROW && chunk + LANES <= NARROW);
+    // SAFETY: the caller has AVX2; inside the array.
+    unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(NARROW + chunk - n).cast()) }
+}
+
+/// Of the first `n` words at `at` those among the four from `chunk` on; zero, which is no address, for the others, which are not read.
+#[inline(always)]
+unsafe fn chunk_of(at: *const usize, n: usize, chunk: usize) -> __m256i {
+    // The processor asks for the memory of masked lanes, too.
+    let from = select_unpredictable(chunk < n, at.wrapping_add(chunk), at);
+    // SAFETY: the caller has AVX2, and vouches for the words.
+    unsafe { _mm256_maskload_epi64(from.cast(), lanes_of(n, chunk)) }
+}
+
+/// [`NARROW`] words. (Not an array: its `map` takes a closure, and one that is not inlined has no vector instructions.)
+#[derive(Clone, Copy)]
+struct Quad(__m256i, __m256i, __m256i, __m256i);
+
+const _: () = assert!(NARROW == 4 * LANES);
+
+impl Quad {
+    /// As [`chunk_of`], all four.
+    #[inline(always)]
+    unsafe fn of_first(at: *const usize, n: usize) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self(chunk_of(at, n, 0), chunk_of(at, n, LANES), chunk_of(at, n, 2 * LANES), chunk_of(at, n, 3 * LANES))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn at(at: *const usize) -> Self {
+        // SAFETY: the caller has AVX2, and vouches for the words.
+        unsafe {
+            Self(
+                _mm256_loadu_si256(at.cast()),
+                _mm256_loadu_si256(at.add(LANES).cast()),
+                _mm256_loadu_si256(at.add(2 * LANES).cast()),
+                _mm256_loadu_si256(at.add(3 * LANES).cast()),
+            )
+        }
+    }
+}
+
+/// The uppermost bit of each lane.
+#[inline(always)]
+unsafe fn bits_of(lanes: __m256i) -> u32 {
+    // SAFETY: the caller has AVX2.
+    unsafe { _mm256_movemask_pd(_mm256_castsi256_pd(lanes)) as u32 }
+}
+
+/// The words of the set `bits`, one behind the other, and then some others.
+#[inline(always)]
+unsafe fn permuted(words: __m256i, orders: &Orders, bits: u32) -> __m256i {
+    // SAFETY: the caller has AVX2; there is an order for each set of four.
+    unsafe {
+        let order = _mm256_loadu_si256(orders.as_ptr().add(bits as usize).cast());
+        _mm256_permutevar8x32_epi32(words, order)
+    }
+}
+
+/// A range of the heap, in registers. There is only a signed comparison: both sides are moved by half of the range of values.
+#[derive(Clone, Copy)]
+pub struct Inside {
+    base: __m256i,
+    span: __m256i,
+}
+
+impl Inside {
+    #[inline(always)]
+    unsafe fn of(range: Range) -> Self {
+        // SAFETY: the caller has AVX2.
+        unsafe {
+            Self {
+                base: _mm256_set1_epi64x((range.base as i64).wrapping_add(i64::MIN)),
+                span: _mm256_set1_epi64x((range.span as i64).wrapping_add(i64::MIN)),
+            }
+        }
+    }
+
+    /// Which of the words are inside: all bits of their lanes.
+    #[inline(always)]
+    unsafe fn are(self, words: __m256i) -> __m256i {
+        // SAFETY: the caller has AVX2.
+        unsafe { _mm256_cmpgt_epi64(self.span, _mm256_sub_epi64(words, self.base)) }
+    }
+
+    /// Whether any of them is.
+    #[inline(always)]
+    unsafe fn any(self, words: Quad) -> bool {
+        // SAFETY: the caller has AVX2.
+        unsafe {
+            let low = _mm256_or_si256(self.are(words.0), self.are(words.1));
+            let high = _mm256_or_si256(self.are(words.2), self.are(words.3));
+            let any = _mm256_or_si256(low, high);
+            _mm256_testz_si256(any, any) == 0
+        }
+    }
+
+    /// Which are, a bit for each.
+    #[inline(always)]
+    unsafe fn bits(self, words: __m256i) -> u32 {
+        // SAFETY: the caller has AVX2.
+        unsafe { bits_of(self.are(words)) }
+    }
+
+    /// Writes those of the words that are inside to `out`, in this order, and something behind them; returns how many they are.
+    #[inline(always)]
+    unsafe fn compress(self, words: __m256i, orders: &Orders, out: *mut usize) -> usize {
+        // SAFETY: the caller has AVX2, and there is room for four words.
+        unsafe {
+            let bits = self.bits(words);
+            _mm256_storeu_si256(out.cast(), permuted(words, orders, bits));
+            bits.count_ones() as usize
+        }
+    }
+}
+
+/// Four lanes of [`Look::aim`], from `lane` on; the lanes in the result count from there.
+#[inline(always)]
+unsafe fn aim_half(
+    at: *const usize,
+    n: usize,
+    records: Records,
+    all: bool,
+    volley: &mut Volley,
+    lane: usize,
+) -> Special {
+    /// Bytes in a cache line, which holds eight words.
+    const LINE: i64 = 64;
+    /// A block's number from an offset, as the offset of its record.
+    const SHIFT: i32 = (BLOCK.0.trailing_zeros() - Record::BYTES.trailing_zeros()) as i32;
+    // SAFETY: the caller has AVX2; every word has a record, and a lane without one reads that of no block; the arrays are as long as
+    // two registers, and aligned.
+    unsafe {
+        let lanes = first_lanes(n);
+        let words = _mm256_maskload_epi64(at.cast(), lanes);
+        let offsets = _mm256_sub_epi64(words, _mm256_set1_epi64x(records.base as i64));
+        let places =
+            _mm256_and_si256(_mm256_srli_epi64::<SHIFT>(offsets), _mm256_set1_epi64x(!(Record::BYTES as i64 - 1)));
+        let places = _mm256_add_epi64(places, _mm256_set1_epi64x(records.table as i64));
+        let no_record = _mm256_set1_epi64x((&raw const NO_RECORD).addr() as i64);
+        let places = _mm256_blendv_epi8(no_record, places, lanes);
+        let (low, high) = (_mm256_castsi256_si128(places), _mm256_extracti128_si256::<1>(places));
+        let of = [
+            _mm_cvtsi128_si64(low),
+            _mm_extract_epi64::<1>(low),
+            _mm_cvtsi128_si64(high),
+            _mm_extract_epi64::<1>(high),
+        ];
+        // 16 bytes of the records of every other lane, side by side. The processor reads 16 aligned bytes at once, as all do that have
+        // AVX: who changes a record meanwhile shows all of them, or none.
+        let two = |lane: usize, byte: usize| {
+            let load = |lane: usize| _mm_load_si128(core::ptr::with_exposed_provenance(of[lane] as usize + byte));
+            _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(load(lane)), load(lane + 2))
+        };
+        let (even, odd) = (two(0, Record::STATE), two(1, Record::STATE));
+        let state_and_cell = _mm256_unpacklo_epi64(even, odd);
+        let reciprocal_and_count = _mm256_unpackhi_epi64(even, odd);
+        // ORDER block.publish: Acquire, between the states above and the rest of the records below, with the store in `set_state`.
+        core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
+        let (even, odd) = (two(0, Record::DESCRIPTOR), two(1, Record::DESCRIPTOR));
+        let descriptors = _mm256_unpacklo_epi64(even, odd);
+        let marks = _mm256_unpackhi_epi64(even, odd);
+        let within = _mm256_and_si256(offsets, _mm256_set1_epi64x(BLOCK.0 as i64 - 1));
+        let numbers = _mm256_srli_epi64::<31>(_mm256_mul_epu32(_mm256_srli_epi64::<4>(within), reciprocal_and_count));
+        let counts = _mm256_srli_epi64::<32>(reciprocal_and_count);
+        let cells = _mm256_srli_epi64::<32>(state_and_cell);
+        let from = _mm256_mul_epu32(numbers, cells);
+        let is_cell = _mm256_cmpgt_epi64(counts, numbers);
+        let state = _mm256_and_si256(state_and_cell, _mm256_set1_epi64x(0xFF));
+        let is_small = _mm256_cmpeq_epi64(state, _mm256_set1_epi64x(i64::from(Record::CELLS_STATE)));
+        let keeps = if all { is_cell } else { _mm256_and_si256(is_cell, _mm256_cmpeq_epi64(within, from)) };
+        let good = _mm256_and_si256(is_small, keeps);
+        let starts = _mm256_add_epi64(_mm256_sub_epi64(words, within), from);
+        let nowhere = _mm256_set1_epi64x((&raw const NOWHERE).addr() as i64);
+        let marks = _mm256_blendv_epi8(nowhere, _mm256_add_epi64(marks, numbers), good);
+        let is_leaf = _mm256_cmpeq_epi64(descriptors, _mm256_setzero_si256());
+        let is_scanned = _mm256_andnot_si256(is_leaf, good);
+        let is_long = _mm256_and_si256(is_scanned, _mm256_cmpgt_epi64(cells, _mm256_set1_epi64x(LINE)));
+        // What points behind the last cell of a run of cells is no object's.
+        let is_known = _mm256_or_si256(good, _mm256_andnot_si256(is_cell, is_small));
+        let asked = _mm256_blendv_epi8(marks, words, is_scanned);
+        let put = |to: &mut [usize; TOGETHER], value| _mm256_store_si256(to.as_mut_ptr().add(lane).cast(), value);
+        put(&mut volley.marks, marks);
+        put(&mut volley.starts, starts);
+        put(&mut volley.descriptors, descriptors);
+        put(&mut volley.bytes, cells);
+        put(&mut volley.asked, asked);
+        let (others, long) = (bits_of(_mm256_andnot_si256(is_known, lanes)) as u8, bits_of(is_long) as u8);
+        let is_wider = _mm256_cmpgt_epi64(descriptors, _mm256_set1_epi64x(LINE / 2));
+        // What is scanned of an object is no longer than its cell.
+        let most = if long != 0 {
+            Most::Narrow
+        } else if bits_of(_mm256_and_si256(is_scanned, is_wider)) != 0 {
+            Most::Eight
+        } else {
+            Most::Four
+        };
+        Special { others, long, most }
+    }
+}
+
+/// 4 words in an instruction. Needs AVX2.
+pub struct Avx2;
+
+impl Look for Avx2 {
+    const AIMS_FAR: bool = true;
+
+    type Ready = Inside;
+
+    #[inline(always)]
+    unsafe fn ready(range: Range) -> Inside {
+        // SAFETY: the caller has AVX2.
+        unsafe { Inside::of(range) }
+    }
+
+    #[inline(always)]
+    unsafe fn look(at: *const usize, n: usize, range: Range) -> u64 {
+        // SAFETY: the caller has AVX2; masked lanes are not read.
+        unsafe {
+            let inside = Inside::of(range);
+            let bits = |words| u64::from(inside.bits(words));
+            let (mut all, mut i) = (0, 0);
+            while i + LANES <= n {
+                all |= bits(_mm256_loadu_si256(at.add(i).cast())) << i;
+                i += LANES;
+            }
+            if i < n {
+                // A masked word reads as zero, which is no address.
+                all |= bits(_mm256_maskload_epi64(at.add(i).cast(), first_lanes(n - i))) << i;
+            }
+            all
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn collect<const MOST: usize>(at: *const usize, n: usize, inside: Inside, out: *mut usize) -> usize {
+        // SAFETY: the caller has AVX2. As many words as were looked at are in front of `out + found`, at most.
+        unsafe {
+            let mut found = 0;
+            if MOST == NARROW {
+                let words = Quad::of_first(at, n);
+                if !inside.any(words) {
+                    return 0;
+                }
+                found += inside.compress(words.3, &BACKWARDS, out);
+                found += inside.compress(words.2, &BACKWARDS, out.add(found));
+                found += inside.compress(words.1, &BACKWARDS, out.add(found));
+                return found + inside.compress(words.0, &BACKWARDS, out.add(found));
+            }
+            for chunk in (0..MOST).step_by(LANES).rev() {
+                found += inside.compress(chunk_of(at, n, chunk), &BACKWARDS, out.add(found));
+            }
+            found
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn collect_many(at: *const usize, left: usize, range: Range, out: *mut usize) -> usize {
+        // SAFETY: the caller has AVX2; masked lanes are neither read nor written. As many words as are behind `found` in `out` are left
+        // to be looked at, so there is room for a whole register but at the end.
+        unsafe {
+            let inside = Inside::of(range);
+            let (whole, rest) = (left & !(LANES - 1), left % LANES);
+            let mut found = 0;
+            // Long objects are arrays of addresses, or hold hardly any.
+            let mut i = 0;
+            while i + NARROW <= whole {
+                let words = Quad::at(at.add(i));
+                if inside.any(words) {
+                    found += inside.compress(words.0, &FORWARDS, out.add(found));
+                    found += inside.compress(words.1, &FORWARDS, out.add(found));
+                    found += inside.compress(words.2, &FORWARDS, out.add(found));
+                    found += inside.compress(words.3, &FORWARDS, out.add(found));
+                }
+                i += NARROW;
+            }
+            while i < whole {
+                let words = _mm256_loadu_si256(at.add(i).cast());
+                found += inside.compress(words, &FORWARDS, out.add(found));
+                i += LANES;
+            }
+            if rest > 0 {
+                let words = _mm256_maskload_epi64(at.add(whole).cast(), first_lanes(rest));
+                // A masked store takes longer than three others on AMD's processors.
+                let mut bits = inside.bits(words);
+                let mut all = [0; LANES];
+                _mm256_storeu_si256(all.as_mut_ptr().cast(), words);
+                while bits != 0 {
+                    out.add(found).write(all[bits.trailing_zeros() as usize]);
+                    found += 1;
+                    bits &= bits - 1;
+                }
+            }
+            found
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn aim(at: *const usize, n: usize, records: Records, all: bool, volley: &mut Volley) -> Special {
+        // SAFETY: the caller has AVX2, and vouches for the words and the records.
+        unsafe {
+            let low = aim_half(at, n.min(LANES), records, all, volley, 0);
+            if n <= LANES {
+                let nowhere = _mm256_set1_epi64x((&raw const NOWHERE).addr() as i64);
+                _mm256_store_si256(volley.marks.as_mut_ptr().add(LANES).cast(), nowhere);
+                _mm256_store_si256(volley.asked.as_mut_ptr().add(LANES).cast(), nowhere);
+                return low;
+            }
+            let high = aim_half(at.add(LANES), n - LANES, records, all, volley, LANES);
+            Special {
+                others: low.others | high.others << LANES,
+                long: low.long | high.long << LANES,
+                most: low.most.max(high.most),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn locate(words: &mut [usize; TOGETHER], cells: &Cells, all: bool, located: &mut Located) -> Option<usize> {
+        // SAFETY: the caller has AVX2; the arrays are as long as two registers.
+        unsafe {
+            let (mut here, mut valid) = (0u8, 0u8);
+            for half in [0, LANES] {
+                let old = _mm256_loadu_si256(words.as_ptr().add(half).cast());
+                let first = _mm256_set1_epi64x(cells.first as i64);
+                let within = _mm256_sub_epi64(old, first);
+                let reciprocal = _mm256_set1_epi64x(i64::from(cells.reciprocal));
+                let numbers = _mm256_srli_epi64::<31>(_mm256_mul_epu32(_mm256_srli_epi64::<4>(within), reciprocal));
+                let offsets = _mm256_mul_epu32(numbers, _mm256_set1_epi64x(cells.bytes as i64));
+                let starts = _mm256_add_epi64(offsets, first);
+                // What lies before the block is a negative number, or a very large one: both are outside.
+                let block = _mm256_set1_epi64x(!(BLOCK.0 as i64 - 1));
+                let is_here = _mm256_cmpeq_epi64(_mm256_and_si256(within, block), _mm256_setzero_si256());
+                let is_cell = _mm256_cmpgt_epi64(_mm256_set1_epi64x(cells.count as i64), numbers);
+                let counts = if all { _mm256_set1_epi64x(-1) } else { _mm256_cmpeq_epi64(within, offsets) };
+                let is_object = _mm256_and_si256(is_cell, counts);
+                // A word behind the last cell is no object's: it is not left over.
+                let is_none = _mm256_andnot_si256(is_cell, is_here);
+                let is_valid = _mm256_and_si256(is_here, is_object);
+                valid |= (bits_of(is_valid) as u8) << half;
+                here |= (bits_of(_mm256_or_si256(is_valid, is_none)) as u8) << half;
+                _mm256_storeu_si256(located.numbers.as_mut_ptr().add(half).cast(), numbers);
+                _mm256_storeu_si256(located.starts.as_mut_ptr().add(half).cast(), starts);
+            }
+            if valid == u8::MAX {
+                return Some(0);
+            }
+            if valid.count_ones() < ENOUGH || valid >> NEWEST == 0 {
+                return None;
+            }
+            Some(located.keep_valid(words, here, valid))
+        }
+    }
+}
