@@ -171,9 +171,9 @@ impl<H: Objects> Hot<H> {
         // SAFETY: the newest words, which are in the heap's range; as for `drain_with`.
         let special = unsafe { L::aim(at, n, self.heap.records(), all, volley) };
         let lanes = |bits: u8| (0..LANES).filter(move |lane| bits >> lane & 1 != 0);
-        volley.most = special.most;
+        (volley.most, volley.alike) = (special.most, special.alike);
         if special.others != 0 {
-            volley.most = Most::Narrow;
+            (volley.most, volley.alike) = (Most::Narrow, false);
             for lane in lanes(special.others) {
                 // SAFETY: one of these words.
                 let word = unsafe { at.add(lane).read() };
@@ -214,6 +214,13 @@ impl<H: Objects> Hot<H> {
     /// Marks what a volley found, and adds the addresses in it. Whether some of it was no narrow object.
     #[inline(always)]
     pub fn scan_volley<L: Look>(&mut self, words: &mut Words, volley: &Volley) -> bool {
+        if L::TELLS_ALIKE && volley.alike {
+            match volley.entry(0).words() {
+                length @ 1..=4 => return self.scan_alike::<L, 4>(words, volley, length),
+                length @ 5..=8 => return self.scan_alike::<L, 8>(words, volley, length),
+                _ => {}
+            }
+        }
         match volley.most {
             Most::Four => self.scan_lanes::<L, 4>(words, volley),
             Most::Eight => self.scan_lanes::<L, 8>(words, volley),
@@ -226,11 +233,12 @@ impl<H: Objects> Hot<H> {
         let mut is_long = false;
         // SAFETY: as in `drain_with`.
         let ready = unsafe { L::ready(self.heap.range()) };
-        let mut tally = self.tally;
+        // Of its own: as in `scan_alike`.
+        let (heap, mut tally) = (self.heap, self.tally);
         // No closure: one that is not inlined has no vector instructions.
         for lane in 0..LANES {
             // SAFETY: it was aimed.
-            if !self.heap.mark_byte(unsafe { volley.mark(lane) }) {
+            if !heap.mark_byte(unsafe { volley.mark(lane) }) {
                 continue;
             }
             tally.bytes += volley.bytes[lane];
@@ -247,6 +255,30 @@ impl<H: Objects> Hot<H> {
         }
         self.tally = tally;
         is_long
+    }
+
+    /// The same for a volley whose objects all have so many words.
+    #[inline(always)]
+    fn scan_alike<L: Look, const MOST: usize>(&mut self, words: &mut Words, volley: &Volley, length: usize) -> bool {
+        // SAFETY: as in `drain_with`.
+        let (ready, length) = unsafe { (L::ready(self.heap.range()), L::length::<MOST>(length)) };
+        // Of its own: a mark that is stored could be any byte that others see.
+        let (heap, mut tally) = (self.heap, self.tally);
+        let mut top = words.top();
+        for lane in 0..LANES {
+            // SAFETY: it was aimed.
+            if !heap.mark_byte(unsafe { volley.mark(lane) }) {
+                continue;
+            }
+            tally.bytes += volley.bytes[lane];
+            tally.objects += 1;
+            // SAFETY: as in `drain_with`; the caller has seen to room for a piece.
+            unsafe { top = top.add(L::collect_alike::<MOST>(volley.entry(lane).first(), length, ready, top)) };
+        }
+        // SAFETY: so many were written.
+        unsafe { words.grow(top.offset_from_unsigned(words.top())) };
+        self.tally = tally;
+        false
     }
 
     /// Takes the place that has waited longest out of the queue, which is not empty. `empty_at` is as in the marker.
@@ -291,9 +323,11 @@ impl<H: Objects> Hot<H> {
     #[inline(always)]
     pub fn mark_located(&mut self, cells: &Cells, located: &Located) -> u8 {
         let mut marked = 0u8;
+        // Of its own: as in `scan_alike`.
+        let heap = self.heap;
         for (i, &number) in located.numbers.iter().enumerate() {
             // SAFETY: it was found to be a cell.
-            if self.heap.mark_byte(unsafe { cells.mark(number) }) {
+            if heap.mark_byte(unsafe { cells.mark(number) }) {
                 marked |= 1 << i;
             }
         }

@@ -83,6 +83,8 @@ pub struct Volley {
     pub asked: [usize; LANES],
     /// No narrow object has more words.
     pub most: Most,
+    /// The same is to be scanned in all objects as in the first lane's.
+    pub alike: bool,
 }
 
 impl Volley {
@@ -94,6 +96,7 @@ impl Volley {
         bytes: [0; LANES],
         asked: [0; LANES],
         most: Most::Narrow,
+        alike: false,
     };
 
     /// The mark byte of a lane.
@@ -123,6 +126,8 @@ pub struct Special {
     pub long: u8,
     /// No object that is scanned and narrow has more words, but for those of `others`.
     pub most: Most,
+    /// The same is to be scanned in the objects of all lanes, but for those of `others`.
+    pub alike: bool,
 }
 
 /// How many words narrow objects have that are scanned together: what has no more is scanned without a branch that depends on how many it has, and
@@ -268,10 +273,13 @@ mod tests {
         // Objects found, lanes that are special, words that lead to none.
         let mut seen = [0; 4];
         let mut widths = [0; 3];
+        let mut seen_alike = 0;
         for round in 0..20_000 {
             let n = 1 + round % LANES;
             let words: [usize; LANES] = core::array::from_fn(|_| {
-                let (block, within) = (random(BLOCKS), random(BLOCK.0));
+                // Now and then all of them lead to one block.
+                let block = if round % 5 == 0 { round / 5 % BLOCKS } else { random(BLOCKS) };
+                let within = random(BLOCK.0);
                 let within = if round % 3 == 0 { within } else { within / blocks[block].1 * blocks[block].1 };
                 BASE + block * BLOCK.0 + within
             });
@@ -312,9 +320,16 @@ mod tests {
                 };
                 assert!(narrow <= most, "{narrow} words of {most}");
                 widths[special.most as usize] += 1;
+                if special.alike && special.others == 0 {
+                    let is_one = |&lane: &usize| volley.marks[lane] != nowhere;
+                    let first = volley.descriptors[0];
+                    assert!((0..LANES).filter(is_one).all(|lane| volley.descriptors[lane] == first), "{words:x?}");
+                    seen_alike += 1;
+                }
             }
         }
         assert!(seen.iter().all(|&n| n > 100), "{seen:?}");
+        assert_eq!(seen_alike > 100, L::TELLS_ALIKE, "{seen_alike}");
         // Without some of these it may be taken for wider than it is, but not always.
         assert!(
             widths[Most::Narrow as usize] > 100 && widths[Most::Four as usize] + widths[Most::Eight as usize] > 100

@@ -36,8 +36,13 @@ pub trait Look {
     /// Whether what lies in no order is looked up in volleys, too, as long as little of it is marked already. Measured for AVX2 alone.
     const AIMS_FAR: bool = false;
 
+    /// Whether [`Look::aim`] says when all objects of a volley have as many words.
+    const TELLS_ALIKE: bool = false;
+
     /// A range, ready for what looks at few words.
     type Ready: Copy;
+    /// A number of words, ready for several objects that have as many.
+    type Length: Copy;
 
     /// Makes it ready.
     ///
@@ -57,6 +62,23 @@ pub trait Look {
     /// # Safety
     /// As for `look`; `out` has room for `MOST` words, all of which may be overwritten.
     unsafe fn collect<const MOST: usize>(at: *const usize, n: usize, ready: Self::Ready, out: *mut usize) -> usize;
+
+    /// Makes a number of words ready.
+    ///
+    /// # Safety
+    /// The processor has what the form asks for; `n` is at most `MOST`, and more than half of it, if that is 8.
+    unsafe fn length<const MOST: usize>(n: usize) -> Self::Length;
+
+    /// [`Look::collect`] for a length that was made ready for the same `MOST`, 4 or 8.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn collect_alike<const MOST: usize>(
+        at: *const usize,
+        length: Self::Length,
+        ready: Self::Ready,
+        out: *mut usize,
+    ) -> usize;
 
     /// As [`Look::collect`], of up to [`NARROW`] words, for which there is room.
     ///
@@ -119,18 +141,40 @@ pub trait Look {
         unreachable!("this form does not aim")
     }
 
-    /// [`Look::collect`] for several objects, in their order; returns how many addresses they have together.
+    /// [`Look::collect`] for several objects of 1 to 8 words, in their order; returns how many addresses they have together.
     ///
     /// # Safety
-    /// As there, for each; `out` has room for [`NARROW`] words for each.
+    /// As there, for each; `out` has room for 8 words for each.
     #[inline(always)]
     unsafe fn collect_each(starts: &[usize; TOGETHER], n: usize, range: Range, out: *mut usize) -> usize {
         // SAFETY: the caller's promise.
         unsafe {
-            let ready = Self::ready(range);
+            if n <= 4 {
+                Self::collect_each_of::<4>(starts, n, range, out)
+            } else {
+                Self::collect_each_of::<8>(starts, n, range, out)
+            }
+        }
+    }
+
+    /// The same for lengths as for [`Look::length`].
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn collect_each_of<const MOST: usize>(
+        starts: &[usize; TOGETHER],
+        n: usize,
+        range: Range,
+        out: *mut usize,
+    ) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (ready, length) = (Self::ready(range), Self::length::<MOST>(n));
             let mut found = 0;
             for start in starts {
-                found += Self::collect_narrow(core::ptr::with_exposed_provenance(*start), n, ready, out.add(found));
+                let start = core::ptr::with_exposed_provenance(*start);
+                found += Self::collect_alike::<MOST>(start, length, ready, out.add(found));
             }
             found
         }
@@ -142,6 +186,18 @@ pub struct Portable;
 
 impl Look for Portable {
     type Ready = Range;
+    type Length = usize;
+
+    #[inline(always)]
+    unsafe fn length<const MOST: usize>(n: usize) -> usize {
+        n
+    }
+
+    #[inline(always)]
+    unsafe fn collect_alike<const MOST: usize>(at: *const usize, n: usize, range: Range, out: *mut usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { Self::collect::<MOST>(at, n, range, out) }
+    }
 
     #[inline(always)]
     unsafe fn ready(range: Range) -> Range {

@@ -175,9 +175,9 @@ impl Inside {
     }
 }
 
-/// Four lanes of [`Look::aim`], from `lane` on; the lanes in the result count from there.
+/// Four lanes of [`Look::aim`], from `lane` on; the lanes in the result count from there. `WHOLE`: there is a word for each.
 #[inline(always)]
-unsafe fn aim_half(
+unsafe fn aim_half<const WHOLE: bool>(
     at: *const usize,
     n: usize,
     records: Records,
@@ -192,14 +192,14 @@ unsafe fn aim_half(
     // SAFETY: the caller has AVX2; every word has a record, and a lane without one reads that of no block; the arrays are as long as
     // two registers, and aligned.
     unsafe {
-        let lanes = first_lanes(n);
-        let words = _mm256_maskload_epi64(at.cast(), lanes);
+        let lanes = if WHOLE { _mm256_set1_epi64x(-1) } else { first_lanes(n) };
+        let words = if WHOLE { _mm256_loadu_si256(at.cast()) } else { _mm256_maskload_epi64(at.cast(), lanes) };
         let offsets = _mm256_sub_epi64(words, _mm256_set1_epi64x(records.base as i64));
         let places =
             _mm256_and_si256(_mm256_srli_epi64::<SHIFT>(offsets), _mm256_set1_epi64x(!(Record::BYTES as i64 - 1)));
         let places = _mm256_add_epi64(places, _mm256_set1_epi64x(records.table as i64));
         let no_record = _mm256_set1_epi64x((&raw const NO_RECORD).addr() as i64);
-        let places = _mm256_blendv_epi8(no_record, places, lanes);
+        let places = if WHOLE { places } else { _mm256_blendv_epi8(no_record, places, lanes) };
         let (low, high) = (_mm256_castsi256_si128(places), _mm256_extracti128_si256::<1>(places));
         let of = [
             _mm_cvtsi128_si64(low),
@@ -256,7 +256,7 @@ unsafe fn aim_half(
         } else {
             Most::Four
         };
-        Special { others, long, most }
+        Special { others, long, most, alike: false }
     }
 }
 
@@ -265,8 +265,35 @@ pub struct Avx2;
 
 impl Look for Avx2 {
     const AIMS_FAR: bool = true;
+    const TELLS_ALIKE: bool = true;
 
     type Ready = Inside;
+    /// The mask of the last chunk.
+    type Length = __m256i;
+
+    #[inline(always)]
+    unsafe fn length<const MOST: usize>(n: usize) -> __m256i {
+        // SAFETY: the caller's promise.
+        unsafe { lanes_of(n, MOST - LANES) }
+    }
+
+    #[inline(always)]
+    unsafe fn collect_alike<const MOST: usize>(
+        at: *const usize,
+        last: __m256i,
+        inside: Inside,
+        out: *mut usize,
+    ) -> usize {
+        // SAFETY: as in `collect`; the chunks before the last are whole.
+        unsafe {
+            let words = _mm256_maskload_epi64(at.add(MOST - LANES).cast(), last);
+            let mut found = inside.compress(words, &BACKWARDS, out);
+            if MOST > LANES {
+                found += inside.compress(_mm256_loadu_si256(at.cast()), &BACKWARDS, out.add(found));
+            }
+            found
+        }
+    }
 
     #[inline(always)]
     unsafe fn ready(range: Range) -> Inside {
@@ -360,18 +387,29 @@ impl Look for Avx2 {
     unsafe fn aim(at: *const usize, n: usize, records: Records, all: bool, volley: &mut Volley) -> Special {
         // SAFETY: the caller has AVX2, and vouches for the words and the records.
         unsafe {
-            let low = aim_half(at, n.min(LANES), records, all, volley, 0);
             if n <= LANES {
                 let nowhere = _mm256_set1_epi64x((&raw const NOWHERE).addr() as i64);
                 _mm256_store_si256(volley.marks.as_mut_ptr().add(LANES).cast(), nowhere);
                 _mm256_store_si256(volley.asked.as_mut_ptr().add(LANES).cast(), nowhere);
-                return low;
+                return aim_half::<false>(at, n, records, all, volley, 0);
             }
-            let high = aim_half(at.add(LANES), n - LANES, records, all, volley, LANES);
+            let low = aim_half::<true>(at, LANES, records, all, volley, 0);
+            let high = if n == TOGETHER {
+                aim_half::<true>(at.add(LANES), LANES, records, all, volley, LANES)
+            } else {
+                aim_half::<false>(at.add(LANES), n - LANES, records, all, volley, LANES)
+            };
             Special {
                 others: low.others | high.others << LANES,
                 long: low.long | high.long << LANES,
                 most: low.most.max(high.most),
+                alike: {
+                    let first = _mm256_set1_epi64x(volley.descriptors[0] as i64);
+                    let half = |lane: usize| _mm256_load_si256(volley.descriptors.as_ptr().add(lane).cast());
+                    let low = _mm256_cmpeq_epi64(half(0), first);
+                    let high = _mm256_cmpeq_epi64(half(LANES), first);
+                    _mm256_movemask_epi8(_mm256_and_si256(low, high)) == -1
+                },
             }
         }
     }

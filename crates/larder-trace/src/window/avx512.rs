@@ -15,6 +15,24 @@ pub struct Avx512;
 impl Look for Avx512 {
     /// Base and span.
     type Ready = [__m512i; 2];
+    /// One instruction makes a mask of it: nothing is gained where objects have as many words.
+    type Length = usize;
+
+    #[inline(always)]
+    unsafe fn length<const MOST: usize>(n: usize) -> usize {
+        n
+    }
+
+    #[inline(always)]
+    unsafe fn collect_alike<const MOST: usize>(
+        at: *const usize,
+        n: usize,
+        ready: [__m512i; 2],
+        out: *mut usize,
+    ) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { Self::collect::<MOST>(at, n, ready, out) }
+    }
 
     #[inline(always)]
     unsafe fn ready(range: Range) -> [__m512i; 2] {
@@ -174,7 +192,7 @@ impl Look for Avx512 {
             let others = lanes & !(good | is_small & (!is_cell));
             // What is scanned of an object is no longer than its cell. Four words take one register as eight do.
             let most = if is_long != 0 { Most::Narrow } else { Most::Eight };
-            Special { others, long: is_long, most }
+            Special { others, long: is_long, most, alike: false }
         }
     }
 
