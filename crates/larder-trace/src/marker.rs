@@ -478,18 +478,22 @@ impl<'a, H: Objects> Marker<'a, H> {
                 hot.scan_far::<L>(&mut self.queue, &mut words, all, &mut novelty);
             }
             let (before, mut aimed) = (hot.tally.objects, 0);
+            // Only an array's words become clusters.
+            let has_clusters = in_array || !clusters.is_empty();
             let mut steps = if is_far { 0 } else { STEPS / BATCH };
             while steps > 0 {
                 steps -= 1;
-                if (clusters.is_full() || words.len() < TOGETHER)
-                    && let Some(cluster) = clusters.oldest()
-                {
-                    hot.scan_cluster::<L>(&mut words, cluster);
-                    continue;
-                }
-                in_array &= words.len() >= TOGETHER;
-                if in_array && hot.take_cluster::<L, QUEUED>(&mut words, &mut clusters, all) {
-                    continue;
+                if has_clusters {
+                    if (clusters.is_full() || words.len() < TOGETHER)
+                        && let Some(cluster) = clusters.oldest()
+                    {
+                        hot.scan_cluster::<L>(&mut words, cluster);
+                        continue;
+                    }
+                    in_array &= words.len() >= TOGETHER;
+                    if in_array && hot.take_cluster::<L, QUEUED>(&mut words, &mut clusters, all) {
+                        continue;
+                    }
                 }
                 if AIMED {
                     let mut is_long = false;
