@@ -389,7 +389,7 @@ int main(int argc, char **argv) {
         vm_config.young = vm_config.most_young = 1 << 20;
         vm_config.old = 16 << 20;
         vm_config.verify = vm_config.poison = 1;
-        vm_config.association = setting % 4;
+        vm_config.association = setting == 4 ? LARDER_VM_ALWAYS_BY_ID : setting % 4;
         vm_config.barrier = setting % 3;
         vm_config.level[0] = setting % 6;
         vm_config.level_buffer[0] = setting % 6 && setting > 6 ? 64 << 10 : 0;
@@ -464,8 +464,8 @@ int main(int argc, char **argv) {
     vm_config.level[1] = LARDER_VM_NO_LEVEL;
     vm_config.association = LARDER_VM_BY_NOBODY;
     CHECK(!larder_vm_create(&vm_config, &host, why, sizeof why) && strstr(why, "nobody has buffers"));
-    vm_config.association = 6;
-    CHECK(!larder_vm_create(&vm_config, &host, why, sizeof why) && strstr(why, "0 to 5"));
+    vm_config.association = 7;
+    CHECK(!larder_vm_create(&vm_config, &host, why, sizeof why) && strstr(why, "0 to 6"));
     vm_config.association = LARDER_VM_BY_THREAD;
     vm_config.near_end = 2;
     CHECK(!larder_vm_create(&vm_config, &host, why, sizeof why) && strstr(why, "0 or 1"));
