@@ -119,6 +119,7 @@ impl<H: Objects> Hot<H> {
         words: &mut Words,
         all: bool,
         novelty: &mut Novelty,
+        width: &mut Width,
     ) {
         let (most_is_known, before, mut looked_at) = (novelty.is_low(), self.tally.objects, 0);
         for _ in 0..STEPS / BATCH {
@@ -137,6 +138,7 @@ impl<H: Objects> Hot<H> {
                 }
             }
             words.clear();
+            let mut is_wide = false;
             for _ in 0..BATCH {
                 let Some(entry) = self.stack.pop() else { break };
                 let length = entry.descriptor.rotate_right(3);
@@ -145,8 +147,9 @@ impl<H: Objects> Hot<H> {
                     novelty.see(looked_at, self.tally.objects - before);
                     return;
                 }
-                self.scan::<L>(entry, words);
+                is_wide |= self.scan::<L>(entry, words);
             }
+            width.see(is_wide);
         }
         novelty.see(looked_at, self.tally.objects - before);
     }
@@ -439,6 +442,27 @@ impl Locality {
 
     pub fn is_far(self) -> bool {
         self.far > 0
+    }
+}
+
+/// Whether most batches of objects have one that is not narrow.
+#[derive(Clone, Copy, Default)]
+pub struct Width {
+    /// How often they had one, less how often they had none, lately.
+    wide: i32,
+}
+
+impl Width {
+    /// A batch was scanned.
+    #[inline(always)]
+    pub fn see(&mut self, is_wide: bool) {
+        const MEMORY: i32 = 8;
+        self.wide = (self.wide + if is_wide { 1 } else { -1 }).clamp(-MEMORY, MEMORY);
+    }
+
+    #[inline(always)]
+    pub fn is_wide(self) -> bool {
+        self.wide > 0
     }
 }
 

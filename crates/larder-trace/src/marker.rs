@@ -18,7 +18,7 @@ use larder_sys::vector::Vector;
 
 use crate::cells::{Clusters, TOGETHER};
 use crate::descriptor::{self, Entry, MAX_PROCS, MarkProc};
-use crate::hot::{BATCH, Hot, Locality, Novelty, PIECE, QUEUE, STEPS, collect_best, collect_wide};
+use crate::hot::{BATCH, Hot, Locality, Novelty, PIECE, QUEUE, STEPS, Width, collect_best, collect_wide};
 use crate::objects::{Interior, Objects};
 use crate::public::{self, Public};
 use crate::stack::Stack;
@@ -374,6 +374,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         let mut wanting = false;
         let mut locality = Locality::default();
         let mut novelty = Novelty::default();
+        let mut width = Width::default();
         let mut clusters = Clusters::new();
         let mut volleys = Volleys::new();
         // The newest words are an array's. What small objects refer to is a cluster as often, but taking it so marks a tree in another
@@ -471,11 +472,12 @@ impl<'a, H: Objects> Marker<'a, H> {
             if let [.., one, other] = words.all() {
                 locality.see(one.abs_diff(*other));
             }
-            // Without words, it is the clusters' turn. Volleys ask for objects at once, in vain where most is marked.
-            let in_volleys = AIMED && L::AIMS_FAR && !novelty.is_low();
+            // Without words, it is the clusters' turn. Volleys ask for objects at once, in vain where most is marked; and few of them wait, so
+            // that long objects in no order are not there when they are scanned.
+            let in_volleys = AIMED && L::AIMS_FAR && !novelty.is_low() && !width.is_wide();
             let is_far = QUEUED && !in_volleys && locality.is_far() && !words.is_empty();
             if is_far {
-                hot.scan_far::<L>(&mut self.queue, &mut words, all, &mut novelty);
+                hot.scan_far::<L>(&mut self.queue, &mut words, all, &mut novelty, &mut width);
             }
             let (before, mut aimed) = (hot.tally.objects, 0);
             // Only an array's words become clusters.
@@ -511,6 +513,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                         && let Some(volley) = volleys.oldest()
                     {
                         is_long = hot.scan_volley::<L>(&mut words, volley);
+                        width.see(is_long);
                     }
                     if !words.is_empty() {
                         aimed += words.len().min(LANES);
