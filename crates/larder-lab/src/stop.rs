@@ -127,8 +127,11 @@ impl<S: ChunkSource> Buffers<S> {
             Way::Processor => by_processors,
             Way::Shared => 0,
         };
-        let mut known = 0;
-        threads(&mut |_| known += 1);
+        let known = || {
+            let mut known = 0;
+            threads(&mut |_| known += 1);
+            known
+        };
         let flipped = self.flip(unused, allocating, known);
         self.sharers.store(0, Ordering::Relaxed);
         self.largest.store(0, Ordering::Relaxed);
@@ -156,17 +159,17 @@ impl<S: ChunkSource> Buffers<S> {
         }
     }
 
-    /// Whether so many known threads have outgrown buffers of their own, where they have them while they are few: the next stop flips, and
-    /// until then each new thread may have a buffer.
-    pub fn is_due_to_flip(&self, known: usize) -> bool {
-        self.side_by_number(known).is_some_and(|next| next == Side::Processors && self.side() == Side::Threads)
+    /// Whether the known threads have outgrown buffers of their own, where they have them while they are few: the next stop flips, and
+    /// until then each new thread may have a buffer. They are counted only where that decides something.
+    pub fn is_due_to_flip(&self, known: impl FnOnce() -> usize) -> bool {
+        self.side() == Side::Threads && self.side_by_number(known) == Some(Side::Processors)
     }
 
-    fn side_by_number(&self, known: usize) -> Option<Side> {
+    fn side_by_number(&self, known: impl FnOnce() -> usize) -> Option<Side> {
         let can = matches!(self.config.lowest, Lowest::FewThreads(_)) && self.processors() != 0;
         can.then(|| {
             let few = few_threads(larder_sys::cpus::allowed_to_process(), self.config.room, self.config.sizes.first());
-            side_by_number(self.side(), known, few)
+            side_by_number(self.side(), known(), few)
         })
     }
 
@@ -182,7 +185,7 @@ impl<S: ChunkSource> Buffers<S> {
         Some(next_side(self.side(), FlipFacts { unused, largest, processors, allocating_threads }))
     }
 
-    fn flip(&self, unused: Bytes, allocating_threads: usize, known: usize) -> Option<Side> {
+    fn flip(&self, unused: Bytes, allocating_threads: usize, known: impl FnOnce() -> usize) -> Option<Side> {
         let side = self.side();
         let next = self.side_by_number(known).or_else(|| self.side_by_waste(unused, allocating_threads))?;
         if next == side {

@@ -76,10 +76,10 @@ fn flips_where_threads_become_many_or_few() {
             let way = world.buffers.way();
             assert!(way.is_by_thread());
             world.members.iter().for_each(|member| assert!(world.allocate(member, 24)));
-            assert_eq!(world.buffers.is_due_to_flip(threads), many, "{threads} threads, {few} are few");
+            assert_eq!(world.buffers.is_due_to_flip(|| threads), many, "{threads} threads, {few} are few");
             assert_eq!(world.collect(0).flipped, many.then_some(Side::Processors));
             world.members.iter().for_each(|member| assert!(world.allocate(member, 24)));
-            assert!(!world.buffers.is_due_to_flip(threads));
+            assert!(!world.buffers.is_due_to_flip(|| threads));
             assert_eq!(world.collect(0).flipped, None, "they are as many as before");
             assert_eq!(*world.space().flips.lock().unwrap(), if many { vec![Side::Processors] } else { vec![] });
         }

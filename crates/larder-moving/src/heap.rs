@@ -353,7 +353,7 @@ impl<H: Host> Heap<H> {
         };
         let thread = self.registry.join()?;
         // While the thread is safe: who stops the world holds the registry's lock.
-        let is_due_to_flip = self.registry.with(|threads| self.is_due_to_flip(threads));
+        let is_due_to_flip = self.buffers.is_due_to_flip(|| self.registry.with(|threads| threads.iter().count()));
         // A collection may be on, which reads the record of a thread that is safe and, in a flip, writes it.
         self.safepoint.leave(&thread.status);
         thread.card_bias.set(self.space.card_bias());
@@ -375,16 +375,12 @@ impl<H: Host> Heap<H> {
         Ok(Mutator::new(self, thread))
     }
 
-    fn is_due_to_flip(&self, threads: &Threads) -> bool {
-        self.buffers.is_due_to_flip(threads.iter().count())
-    }
-
     /// Stops the world for a flip, unless somebody else has done it.
     fn flip(&self, thread: &Thread) {
         self.while_safe(thread, || {
             let _guard = self.collecting.lock();
             self.registry.with(|threads| {
-                if self.is_due_to_flip(threads) {
+                if self.buffers.is_due_to_flip(|| threads.iter().count()) {
                     self.stop(threads);
                     // SAFETY: the world is stopped. Chunks stay what they are: the epoch need not change.
                     unsafe { self.retire(threads) };
