@@ -57,10 +57,11 @@ pub trait Look {
     unsafe fn look(at: *const usize, n: usize, range: Range) -> u64;
 
     /// Writes those of the first `n` words (0 to `MOST`, which is 4, 8 or [`NARROW`]) at `at` that are inside the range to `out`, the last one
-    /// first, and returns how many they are. No branch depends on the words, nor on their number. The range does not contain 0.
+    /// first, and returns how many they are. No branch depends on the words, nor on their number; of [`NARROW`] one
+    /// may ask whether any is inside. The range does not contain 0.
     ///
     /// # Safety
-    /// As for `look`; `out` has room for `MOST` words, all of which may be overwritten.
+    /// As for `look`; `out` has room for `MOST` words, 8 at least, all of which may be overwritten.
     unsafe fn collect<const MOST: usize>(at: *const usize, n: usize, ready: Self::Ready, out: *mut usize) -> usize;
 
     /// Makes a number of words ready.
