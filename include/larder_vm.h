@@ -237,7 +237,8 @@ larder_vm *larder_vm_create(const larder_vm_config *, const larder_vm_host *, ch
 /* Ends a heap from which every thread has detached. */
 void larder_vm_destroy(larder_vm *);
 
-/* Attaches the calling thread, or returns null when there is no memory for that. Waits while a collection is on. */
+/* Attaches the calling thread, or returns null when there is no memory for that. Waits while a collection is on, and may itself stop the others to
+ * flip the buffers (LARDER_VM_BY_CONCURRENCY_ID): hold nothing that an attached thread waits for outside of a blocking region. */
 larder_vm_thread *larder_vm_attach(larder_vm *);
 /* Detaches the calling thread. */
 void larder_vm_detach(larder_vm_thread *);

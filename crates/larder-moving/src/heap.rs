@@ -329,7 +329,8 @@ impl<H: Host> Heap<H> {
         self.host.flipped(way);
     }
 
-    /// Attaches the calling thread: what it allocates, and its roots, belong to the mutator. Waits while a collection is on.
+    /// Attaches the calling thread: what it allocates, and its roots, belong to the mutator. Waits while a collection is on, and stops the world
+    /// itself where the thread is one too many for buffers of threads' own (`larder_lab::Lowest::FewThreads`).
     ///
     /// With [`Config::ambiguous_stacks`](crate::Config::ambiguous_stacks) the thread's stack is looked through from here on.
     pub fn attach(&self) -> Result<Mutator<'_, H>, CreateError> {
