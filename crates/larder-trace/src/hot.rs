@@ -231,6 +231,7 @@ impl<H: Objects> Hot<H> {
         }
     }
 
+    /// The same, lane by lane: what has more than `MOST` words is scanned as what is wide.
     #[inline(always)]
     fn scan_lanes<L: Look, const MOST: usize>(&mut self, words: &mut Words, volley: &Volley) -> bool {
         let mut is_long = false;
@@ -260,7 +261,7 @@ impl<H: Objects> Hot<H> {
         is_long
     }
 
-    /// The same for a volley whose objects all have so many words.
+    /// The same for a volley whose objects all have so many words, `MOST` at most: one mask is enough for them.
     #[inline(always)]
     fn scan_alike<L: Look, const MOST: usize>(&mut self, words: &mut Words, volley: &Volley, length: usize) -> bool {
         // SAFETY: as in `drain_with`.
