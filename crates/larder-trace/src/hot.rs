@@ -23,6 +23,22 @@ const AHEAD: usize = 12;
 /// Words that are looked at before a marker asks whether it is interrupted, or others have nothing.
 pub const STEPS: usize = 64;
 
+/// Does something for each lane of a volley. No loop, which would be a quarter of the instructions; and no closure: one that is not inlined has no
+/// vector instructions.
+macro_rules! for_each_lane {
+    ($lane:ident => $body:block) => {
+        for_each_lane!($lane => $body, 0 1 2 3 4 5 6 7);
+    };
+    ($lane:ident => $body:block, $($number:literal)*) => {
+        $({
+            const _: () = assert!($number < LANES);
+            let $lane = $number;
+            $body
+        })*
+    };
+}
+const _: () = assert!(LANES == 8, "`for_each_lane`");
+
 /// What the inner loops of a marker use, apart from the queue: small enough for the registers.
 pub struct Hot<H: Objects> {
     pub heap: H,
@@ -165,16 +181,24 @@ impl<H: Objects> Hot<H> {
         }
     }
 
-    /// Looks up the newest words, of which there is one at least, and asks for what they lead to. There is room for a volley.
+    /// Looks up the newest words, of which there is one at least, and asks for what they lead to; says how many they were. There is room for
+    /// a volley.
     #[inline(always)]
-    pub fn aim<L: Look>(&mut self, words: &mut Words, volleys: &mut Volleys, all: bool) {
-        let n = words.len().min(LANES);
-        let at = words.top().wrapping_sub(n);
+    pub fn aim<L: Look>(&mut self, words: &mut Words, volleys: &mut Volleys, all: bool) -> usize {
         let volley = volleys.free();
+        let (records, waiting) = (self.heap.records(), words.len());
+        let newest = |n: usize| words.top().wrapping_sub(n);
+        // Two calls, of which one knows that all lanes have a word.
         // SAFETY: the newest words, which are in the heap's range; as for `drain_with`.
-        let special = unsafe { L::aim(at, n, self.heap.records(), all, volley) };
+        let (n, special) = unsafe {
+            if waiting >= LANES {
+                (LANES, L::aim(newest(LANES), LANES, records, all, volley))
+            } else {
+                (waiting, L::aim(newest(waiting), waiting, records, all, volley))
+            }
+        };
+        let at = newest(n);
         let lanes = |bits: u8| (0..LANES).filter(move |lane| bits >> lane & 1 != 0);
-        (volley.most, volley.alike) = (special.most, special.alike);
         if special.others != 0 {
             (volley.most, volley.alike) = (Most::Narrow, false);
             for lane in lanes(special.others) {
@@ -199,6 +223,7 @@ impl<H: Objects> Hot<H> {
         }
         volleys.come();
         words.drop_newest(n);
+        n
     }
 
     /// Marks the object of one lane; says what is to be scanned in it if it was not marked yet. The lanes in their order, so that what the
@@ -216,27 +241,31 @@ impl<H: Objects> Hot<H> {
 
     /// Marks what a volley found, and adds the addresses in it. Whether some of it was no narrow object.
     #[inline(always)]
-    pub fn scan_volley<L: Look>(&mut self, words: &mut Words, volley: &Volley) -> bool {
+    pub fn scan_volley<L: Look>(&mut self, words: &mut Words, volley: &Volley, ready: L::Ready) -> bool {
         if L::TELLS_ALIKE && volley.alike {
             match volley.entry(0).words() {
-                length @ 1..=4 => return self.scan_alike::<L, 4>(words, volley, length),
-                length @ 5..=8 => return self.scan_alike::<L, 8>(words, volley, length),
+                length @ 1..=4 => {
+                    self.scan_alike::<L, 4>(words, volley, length, ready);
+                    return false;
+                }
+                length @ 5..=8 => {
+                    self.scan_alike::<L, 8>(words, volley, length, ready);
+                    return false;
+                }
                 _ => {}
             }
         }
         match volley.most {
-            Most::Four => self.scan_lanes::<L, 4>(words, volley),
-            Most::Eight => self.scan_lanes::<L, 8>(words, volley),
-            Most::Narrow => self.scan_lanes::<L, { window::NARROW }>(words, volley),
+            Most::Four => self.scan_lanes::<L, 4>(words, volley, ready),
+            Most::Eight => self.scan_lanes::<L, 8>(words, volley, ready),
+            Most::Narrow => self.scan_lanes::<L, { window::NARROW }>(words, volley, ready),
         }
     }
 
     /// The same, lane by lane: what has more than `MOST` words is scanned as what is wide.
     #[inline(always)]
-    fn scan_lanes<L: Look, const MOST: usize>(&mut self, words: &mut Words, volley: &Volley) -> bool {
+    fn scan_lanes<L: Look, const MOST: usize>(&mut self, words: &mut Words, volley: &Volley, ready: L::Ready) -> bool {
         let mut is_long = false;
-        // SAFETY: as in `drain_with`.
-        let ready = unsafe { L::ready(self.heap.range()) };
         // Of its own: as in `scan_alike`.
         let (heap, mut tally) = (self.heap, self.tally);
         // No closure: one that is not inlined has no vector instructions.
@@ -261,28 +290,32 @@ impl<H: Objects> Hot<H> {
         is_long
     }
 
-    /// The same for a volley whose objects all have so many words, `MOST` at most: one mask is enough for them.
+    /// The same for a volley whose objects are alike, with so many words, `MOST` at most: one mask is enough for them.
     #[inline(always)]
-    fn scan_alike<L: Look, const MOST: usize>(&mut self, words: &mut Words, volley: &Volley, length: usize) -> bool {
+    fn scan_alike<L: Look, const MOST: usize>(
+        &mut self,
+        words: &mut Words,
+        volley: &Volley,
+        length: usize,
+        ready: L::Ready,
+    ) {
         // SAFETY: as in `drain_with`.
-        let (ready, length) = unsafe { (L::ready(self.heap.range()), L::length::<MOST>(length)) };
+        let length = unsafe { L::length::<MOST>(length) };
         // Of its own: a mark that is stored could be any byte that others see.
-        let (heap, mut tally) = (self.heap, self.tally);
-        let mut top = words.top();
-        for lane in 0..LANES {
+        let heap = self.heap;
+        let (mut top, mut objects) = (words.top(), 0);
+        for_each_lane!(lane => {
             // SAFETY: it was aimed.
-            if !heap.mark_byte(unsafe { volley.mark(lane) }) {
-                continue;
+            if heap.mark_byte(unsafe { volley.mark(lane) }) {
+                objects += 1;
+                // SAFETY: as in `drain_with`; the caller has seen to room for a piece.
+                unsafe { top = top.add(L::collect_alike::<MOST>(volley.entry(lane).first(), length, ready, top)) };
             }
-            tally.bytes += volley.bytes[lane];
-            tally.objects += 1;
-            // SAFETY: as in `drain_with`; the caller has seen to room for a piece.
-            unsafe { top = top.add(L::collect_alike::<MOST>(volley.entry(lane).first(), length, ready, top)) };
-        }
+        });
         // SAFETY: so many were written.
         unsafe { words.grow(top.offset_from_unsigned(words.top())) };
-        self.tally = tally;
-        false
+        self.tally.objects += objects;
+        self.tally.bytes += objects * volley.bytes[0];
     }
 
     /// Takes the place that has waited longest out of the queue, which is not empty. `empty_at` is as in the marker.

@@ -367,6 +367,8 @@ impl<'a, H: Objects> Marker<'a, H> {
         };
         let (heap, range) = (self.heap, self.heap.range());
         let all = heap.counts_everywhere(Interior::AsConfigured);
+        // SAFETY: the caller has seen to the processor.
+        let ready = unsafe { L::ready(range) };
         // SAFETY: the marker's own memory for this; `prepare` uses it where there are no words only.
         let mut words = unsafe { Words::new(self.own.words) };
         let mut hot = self.lift();
@@ -498,8 +500,8 @@ impl<'a, H: Objects> Marker<'a, H> {
                     }
                 }
                 if AIMED {
-                    let mut is_long = false;
-                    if words.len() <= FEW && volleys.is_empty() {
+                    let has_few = words.len() < LANES;
+                    if has_few && words.len() <= FEW && volleys.is_empty() {
                         // A chain, with something at its side: a volley of so few would take longer than each by itself.
                         let Some(word) = words.pop() else { break };
                         if let Some(entry) = hot.take(heap.look_up(word, all))
@@ -509,15 +511,15 @@ impl<'a, H: Objects> Marker<'a, H> {
                         }
                         continue;
                     }
-                    if (volleys.is_full() || words.len() < LANES)
+                    let mut is_long = false;
+                    if (volleys.is_full() || has_few)
                         && let Some(volley) = volleys.oldest()
                     {
-                        is_long = hot.scan_volley::<L>(&mut words, volley);
+                        is_long = hot.scan_volley::<L>(&mut words, volley, ready);
                         width.see(is_long);
                     }
                     if !words.is_empty() {
-                        aimed += words.len().min(LANES);
-                        hot.aim::<L>(&mut words, &mut volleys, all);
+                        aimed += hot.aim::<L>(&mut words, &mut volleys, all);
                     } else if volleys.is_empty() {
                         break;
                     }

@@ -81,9 +81,9 @@ pub struct Volley {
     pub bytes: [usize; LANES],
     /// What to ask for beside the mark: of an object that is scanned what the word points to, else the mark once more.
     pub asked: [usize; LANES],
-    /// No narrow object has more words.
+    /// No narrow object has more words. Means nothing where they are alike.
     pub most: Most,
-    /// The same is to be scanned in all objects as in the first lane's.
+    /// All lanes have objects, of which each keeps as many bytes, and has the same to be scanned, as the first lane's.
     pub alike: bool,
 }
 
@@ -124,10 +124,6 @@ pub struct Special {
     pub others: u8,
     /// Their objects are scanned, and may be longer than a line.
     pub long: u8,
-    /// No object that is scanned and narrow has more words, but for those of `others`.
-    pub most: Most,
-    /// The same is to be scanned in the objects of all lanes, but for those of `others`.
-    pub alike: bool,
 }
 
 /// How many words narrow objects have that are scanned together: what has no more is scanned without a branch that depends on how many it has, and
@@ -313,17 +309,17 @@ mod tests {
                     let words = volley.entry(lane).words();
                     narrow = narrow.max(if words <= NARROW { words } else { 0 });
                 }
-                let most = match special.most {
+                let most = match volley.most {
                     Most::Four => 4,
                     Most::Eight => 8,
                     Most::Narrow => NARROW,
                 };
-                assert!(narrow <= most, "{narrow} words of {most}");
-                widths[special.most as usize] += 1;
-                if special.alike && special.others == 0 {
-                    let is_one = |&lane: &usize| volley.marks[lane] != nowhere;
-                    let first = volley.descriptors[0];
-                    assert!((0..LANES).filter(is_one).all(|lane| volley.descriptors[lane] == first), "{words:x?}");
+                assert!(volley.alike || narrow <= most, "{narrow} words of {most}");
+                widths[volley.most as usize] += 1;
+                if volley.alike && special.others == 0 {
+                    let first = (volley.descriptors[0], volley.bytes[0]);
+                    let is_alike = |lane: usize| (volley.descriptors[lane], volley.bytes[lane]) == first;
+                    assert!((0..LANES).all(|lane| volley.marks[lane] != nowhere && is_alike(lane)), "{words:x?}");
                     seen_alike += 1;
                 }
             }

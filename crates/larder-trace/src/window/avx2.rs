@@ -175,88 +175,229 @@ impl Inside {
     }
 }
 
-/// Four lanes of [`Look::aim`], from `lane` on; the lanes in the result count from there. `WHOLE`: there is a word for each.
+/// Bytes in a cache line, which holds eight words.
+const LINE: i64 = 64;
+
+/// The columns of the records of four words' blocks, and what they say of the words.
+struct Columns {
+    words: __m256i,
+    /// The blocks' states, in the lowest bytes, and the bytes in a cell above.
+    state_and_cell: __m256i,
+    /// The latter alone.
+    cells: __m256i,
+    /// What is to be scanned in each object.
+    descriptors: __m256i,
+    /// The numbers of the cells that the words point into.
+    numbers: __m256i,
+    /// Numbers from here on are no cells'.
+    counts: __m256i,
+    /// Addresses of the cells' mark bytes.
+    marks: __m256i,
+    /// Where the cells begin.
+    starts: __m256i,
+}
+
+impl Columns {
+    /// Of the words in the set of `lanes`.
+    ///
+    /// # Safety
+    /// The processor has AVX2; every word in the set has a record.
+    #[inline(always)]
+    unsafe fn of<const WHOLE: bool>(words: __m256i, lanes: __m256i, records: Records) -> Self {
+        /// A block's number from an offset, as the offset of its record.
+        const SHIFT: i32 = (BLOCK.0.trailing_zeros() - Record::BYTES.trailing_zeros()) as i32;
+        // SAFETY: the caller's promise; a lane without a word reads the record of no block.
+        unsafe {
+            let offsets = _mm256_sub_epi64(words, _mm256_set1_epi64x(records.base as i64));
+            let places =
+                _mm256_and_si256(_mm256_srli_epi64::<SHIFT>(offsets), _mm256_set1_epi64x(!(Record::BYTES as i64 - 1)));
+            let places = _mm256_add_epi64(places, _mm256_set1_epi64x(records.table as i64));
+            let no_record = _mm256_set1_epi64x((&raw const NO_RECORD).addr() as i64);
+            let places = if WHOLE { places } else { _mm256_blendv_epi8(no_record, places, lanes) };
+            let (low, high) = (_mm256_castsi256_si128(places), _mm256_extracti128_si256::<1>(places));
+            let of = [
+                _mm_cvtsi128_si64(low),
+                _mm_extract_epi64::<1>(low),
+                _mm_cvtsi128_si64(high),
+                _mm_extract_epi64::<1>(high),
+            ];
+            // 16 bytes of the records of every other lane, side by side. The processor reads 16 aligned bytes at once, as all do that have
+            // AVX: who changes a record meanwhile shows all of them, or none.
+            let two = |lane: usize, byte: usize| {
+                let load = |lane: usize| _mm_load_si128(core::ptr::with_exposed_provenance(of[lane] as usize + byte));
+                _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(load(lane)), load(lane + 2))
+            };
+            let (even, odd) = (two(0, Record::STATE), two(1, Record::STATE));
+            let state_and_cell = _mm256_unpacklo_epi64(even, odd);
+            let reciprocal_and_count = _mm256_unpackhi_epi64(even, odd);
+            // ORDER block.publish: Acquire, between the states above and the rest of the records below, with the store in `set_state`.
+            core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
+            let (even, odd) = (two(0, Record::DESCRIPTOR), two(1, Record::DESCRIPTOR));
+            let descriptors = _mm256_unpacklo_epi64(even, odd);
+            let marks = _mm256_unpackhi_epi64(even, odd);
+            let within = _mm256_and_si256(offsets, _mm256_set1_epi64x(BLOCK.0 as i64 - 1));
+            let granules = _mm256_srli_epi64::<4>(within);
+            let numbers = _mm256_srli_epi64::<31>(_mm256_mul_epu32(granules, reciprocal_and_count));
+            let cells = _mm256_srli_epi64::<32>(state_and_cell);
+            let from = _mm256_mul_epu32(numbers, cells);
+            Self {
+                words,
+                state_and_cell,
+                cells,
+                descriptors,
+                numbers,
+                counts: _mm256_srli_epi64::<32>(reciprocal_and_count),
+                marks: _mm256_add_epi64(marks, numbers),
+                starts: _mm256_add_epi64(_mm256_sub_epi64(words, within), from),
+            }
+        }
+    }
+
+    /// How far into the cells the words point.
+    #[inline(always)]
+    unsafe fn displacements(&self) -> __m256i {
+        // SAFETY: the caller has AVX2.
+        unsafe { _mm256_sub_epi64(self.words, self.starts) }
+    }
+
+    /// Puts the lanes into the volley, from `lane` on. `good` says which lead to objects. Says in which of these something is scanned.
+    #[inline(always)]
+    unsafe fn put(&self, volley: &mut Volley, lane: usize, good: __m256i, marks: __m256i) -> __m256i {
+        // SAFETY: the caller has AVX2; the arrays are as long as two registers, and aligned.
+        unsafe {
+            let is_leaf = _mm256_cmpeq_epi64(self.descriptors, _mm256_setzero_si256());
+            let is_scanned = _mm256_andnot_si256(is_leaf, good);
+            let put = |to: &mut [usize; TOGETHER], value| _mm256_store_si256(to.as_mut_ptr().add(lane).cast(), value);
+            put(&mut volley.marks, marks);
+            put(&mut volley.starts, self.starts);
+            put(&mut volley.descriptors, self.descriptors);
+            put(&mut volley.bytes, self.cells);
+            put(&mut volley.asked, _mm256_blendv_epi8(marks, self.words, is_scanned));
+            is_scanned
+        }
+    }
+
+    /// Which objects of those that are scanned may be longer than a line.
+    #[inline(always)]
+    unsafe fn are_long(&self, is_scanned: __m256i) -> __m256i {
+        // SAFETY: the caller has AVX2.
+        unsafe { _mm256_and_si256(is_scanned, _mm256_cmpgt_epi64(self.cells, _mm256_set1_epi64x(LINE))) }
+    }
+
+    /// Which objects have more than four words to be scanned.
+    #[inline(always)]
+    unsafe fn are_wider(&self) -> __m256i {
+        // SAFETY: the caller has AVX2.
+        unsafe { _mm256_cmpgt_epi64(self.descriptors, _mm256_set1_epi64x(LINE / 2)) }
+    }
+}
+
+/// [`Look::aim`] for eight words that all lead to objects in first blocks of runs of cells; what is in the volley means nothing where it turns
+/// out that they do not, and the result is `None`.
 #[inline(always)]
-unsafe fn aim_half<const WHOLE: bool>(
+unsafe fn aim_whole(at: *const usize, records: Records, all: bool, volley: &mut Volley) -> Option<Special> {
+    // SAFETY: the caller has AVX2; every word has a record.
+    unsafe {
+        // One after the other: the columns of both do not fit into the registers. And what is asked of both is asked once: comparisons of
+        // lanes that become one bit in the end are taken apart again by the compiler.
+        let lanes = _mm256_set1_epi64x(-1);
+        let low = Columns::of::<true>(_mm256_loadu_si256(at.cast()), lanes, records);
+        let low_scanned = low.put(volley, 0, lanes, low.marks);
+        let high = Columns::of::<true>(_mm256_loadu_si256(at.add(LANES).cast()), lanes, records);
+        let high_scanned = high.put(volley, LANES, lanes, high.marks);
+        let small = _mm256_set1_epi64x(i64::from(Record::CELLS_STATE));
+        let difference = |columns: &Columns| _mm256_xor_si256(columns.state_and_cell, small);
+        let other_states = _mm256_or_si256(difference(&low), difference(&high));
+        let below_counts = |columns: &Columns| _mm256_sub_epi64(columns.numbers, columns.counts);
+        if _mm256_testz_si256(other_states, _mm256_set1_epi64x(0xFF)) == 0
+            || bits_of(_mm256_and_si256(below_counts(&low), below_counts(&high))) != 0xF
+        {
+            return None;
+        }
+        if !all {
+            let inside = _mm256_or_si256(low.displacements(), high.displacements());
+            if _mm256_testz_si256(inside, inside) == 0 {
+                return None;
+            }
+        }
+        let differ = |low, high| {
+            let first = _mm256_broadcastq_epi64(_mm256_castsi256_si128(low));
+            _mm256_or_si256(_mm256_xor_si256(low, first), _mm256_xor_si256(high, first))
+        };
+        let differ = _mm256_or_si256(differ(low.descriptors, high.descriptors), differ(low.cells, high.cells));
+        // A cell of 64 bytes and less has no higher bit in what is one less.
+        let one_less = |columns: &Columns| _mm256_add_epi64(columns.cells, _mm256_set1_epi64x(-1));
+        let may_be_long = _mm256_or_si256(one_less(&low), one_less(&high));
+        let mut long = 0;
+        if _mm256_testz_si256(may_be_long, _mm256_set1_epi64x(-LINE)) == 0 {
+            long = bits_of(low.are_long(low_scanned)) | bits_of(high.are_long(high_scanned)) << LANES;
+        }
+        if _mm256_testz_si256(differ, differ) != 0 {
+            volley.alike = true;
+        } else {
+            // What is scanned of an object is no longer than its cell.
+            let wider = _mm256_or_si256(low.are_wider(), high.are_wider());
+            let narrow = if _mm256_testz_si256(wider, wider) == 0 { Most::Eight } else { Most::Four };
+            (volley.alike, volley.most) = (false, if long != 0 { Most::Narrow } else { narrow });
+        }
+        Some(Special { others: 0, long: long as u8 })
+    }
+}
+
+/// Four lanes of [`Look::aim`], from `lane` on, for the first `n` words (0 to 4) at `at`; the lanes in the result count from there.
+#[inline(always)]
+unsafe fn aim_half(
     at: *const usize,
     n: usize,
     records: Records,
     all: bool,
     volley: &mut Volley,
     lane: usize,
-) -> Special {
-    /// Bytes in a cache line, which holds eight words.
-    const LINE: i64 = 64;
-    /// A block's number from an offset, as the offset of its record.
-    const SHIFT: i32 = (BLOCK.0.trailing_zeros() - Record::BYTES.trailing_zeros()) as i32;
-    // SAFETY: the caller has AVX2; every word has a record, and a lane without one reads that of no block; the arrays are as long as
-    // two registers, and aligned.
+) -> (Special, Most) {
+    // SAFETY: the caller has AVX2; every word has a record, and masked lanes are not read.
     unsafe {
-        let lanes = if WHOLE { _mm256_set1_epi64x(-1) } else { first_lanes(n) };
-        let words = if WHOLE { _mm256_loadu_si256(at.cast()) } else { _mm256_maskload_epi64(at.cast(), lanes) };
-        let offsets = _mm256_sub_epi64(words, _mm256_set1_epi64x(records.base as i64));
-        let places =
-            _mm256_and_si256(_mm256_srli_epi64::<SHIFT>(offsets), _mm256_set1_epi64x(!(Record::BYTES as i64 - 1)));
-        let places = _mm256_add_epi64(places, _mm256_set1_epi64x(records.table as i64));
-        let no_record = _mm256_set1_epi64x((&raw const NO_RECORD).addr() as i64);
-        let places = if WHOLE { places } else { _mm256_blendv_epi8(no_record, places, lanes) };
-        let (low, high) = (_mm256_castsi256_si128(places), _mm256_extracti128_si256::<1>(places));
-        let of = [
-            _mm_cvtsi128_si64(low),
-            _mm_extract_epi64::<1>(low),
-            _mm_cvtsi128_si64(high),
-            _mm_extract_epi64::<1>(high),
-        ];
-        // 16 bytes of the records of every other lane, side by side. The processor reads 16 aligned bytes at once, as all do that have
-        // AVX: who changes a record meanwhile shows all of them, or none.
-        let two = |lane: usize, byte: usize| {
-            let load = |lane: usize| _mm_load_si128(core::ptr::with_exposed_provenance(of[lane] as usize + byte));
-            _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(load(lane)), load(lane + 2))
-        };
-        let (even, odd) = (two(0, Record::STATE), two(1, Record::STATE));
-        let state_and_cell = _mm256_unpacklo_epi64(even, odd);
-        let reciprocal_and_count = _mm256_unpackhi_epi64(even, odd);
-        // ORDER block.publish: Acquire, between the states above and the rest of the records below, with the store in `set_state`.
-        core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
-        let (even, odd) = (two(0, Record::DESCRIPTOR), two(1, Record::DESCRIPTOR));
-        let descriptors = _mm256_unpacklo_epi64(even, odd);
-        let marks = _mm256_unpackhi_epi64(even, odd);
-        let within = _mm256_and_si256(offsets, _mm256_set1_epi64x(BLOCK.0 as i64 - 1));
-        let numbers = _mm256_srli_epi64::<31>(_mm256_mul_epu32(_mm256_srli_epi64::<4>(within), reciprocal_and_count));
-        let counts = _mm256_srli_epi64::<32>(reciprocal_and_count);
-        let cells = _mm256_srli_epi64::<32>(state_and_cell);
-        let from = _mm256_mul_epu32(numbers, cells);
-        let is_cell = _mm256_cmpgt_epi64(counts, numbers);
-        let state = _mm256_and_si256(state_and_cell, _mm256_set1_epi64x(0xFF));
-        let is_small = _mm256_cmpeq_epi64(state, _mm256_set1_epi64x(i64::from(Record::CELLS_STATE)));
-        let keeps = if all { is_cell } else { _mm256_and_si256(is_cell, _mm256_cmpeq_epi64(within, from)) };
+        let lanes = first_lanes(n);
+        let words = _mm256_maskload_epi64(at.cast(), lanes);
+        let columns = Columns::of::<false>(words, lanes, records);
+        let states = _mm256_and_si256(columns.state_and_cell, _mm256_set1_epi64x(0xFF));
+        let is_small = _mm256_cmpeq_epi64(states, _mm256_set1_epi64x(i64::from(Record::CELLS_STATE)));
+        let is_cell = _mm256_cmpgt_epi64(columns.counts, columns.numbers);
+        let is_start = _mm256_cmpeq_epi64(columns.displacements(), _mm256_setzero_si256());
+        let keeps = if all { is_cell } else { _mm256_and_si256(is_cell, is_start) };
         let good = _mm256_and_si256(is_small, keeps);
-        let starts = _mm256_add_epi64(_mm256_sub_epi64(words, within), from);
         let nowhere = _mm256_set1_epi64x((&raw const NOWHERE).addr() as i64);
-        let marks = _mm256_blendv_epi8(nowhere, _mm256_add_epi64(marks, numbers), good);
-        let is_leaf = _mm256_cmpeq_epi64(descriptors, _mm256_setzero_si256());
-        let is_scanned = _mm256_andnot_si256(is_leaf, good);
-        let is_long = _mm256_and_si256(is_scanned, _mm256_cmpgt_epi64(cells, _mm256_set1_epi64x(LINE)));
+        let marks = _mm256_blendv_epi8(nowhere, columns.marks, good);
+        let is_scanned = columns.put(volley, lane, good, marks);
         // What points behind the last cell of a run of cells is no object's.
         let is_known = _mm256_or_si256(good, _mm256_andnot_si256(is_cell, is_small));
-        let asked = _mm256_blendv_epi8(marks, words, is_scanned);
-        let put = |to: &mut [usize; TOGETHER], value| _mm256_store_si256(to.as_mut_ptr().add(lane).cast(), value);
-        put(&mut volley.marks, marks);
-        put(&mut volley.starts, starts);
-        put(&mut volley.descriptors, descriptors);
-        put(&mut volley.bytes, cells);
-        put(&mut volley.asked, asked);
-        let (others, long) = (bits_of(_mm256_andnot_si256(is_known, lanes)) as u8, bits_of(is_long) as u8);
-        let is_wider = _mm256_cmpgt_epi64(descriptors, _mm256_set1_epi64x(LINE / 2));
-        // What is scanned of an object is no longer than its cell.
+        let others = bits_of(_mm256_andnot_si256(is_known, lanes)) as u8;
+        let long = bits_of(columns.are_long(is_scanned)) as u8;
         let most = if long != 0 {
             Most::Narrow
-        } else if bits_of(_mm256_and_si256(is_scanned, is_wider)) != 0 {
+        } else if bits_of(_mm256_and_si256(is_scanned, columns.are_wider())) != 0 {
             Most::Eight
         } else {
             Most::Four
         };
-        Special { others, long, most, alike: false }
+        (Special { others, long }, most)
+    }
+}
+
+/// [`Look::aim`] for any words.
+///
+/// # Safety
+/// As there.
+#[cold]
+#[inline(never)]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+unsafe fn aim_any(at: *const usize, n: usize, records: Records, all: bool, volley: &mut Volley) -> Special {
+    // SAFETY: the caller's promise; `at + LANES` is not looked at where there are no more words.
+    unsafe {
+        let (low, low_most) = aim_half(at, n.min(LANES), records, all, volley, 0);
+        let above = at.wrapping_add(LANES);
+        let (high, high_most) = aim_half(above, n.saturating_sub(LANES), records, all, volley, LANES);
+        (volley.most, volley.alike) = (low_most.max(high_most), false);
+        Special { others: low.others | high.others << LANES, long: low.long | high.long << LANES }
     }
 }
 
@@ -387,30 +528,12 @@ impl Look for Avx2 {
     unsafe fn aim(at: *const usize, n: usize, records: Records, all: bool, volley: &mut Volley) -> Special {
         // SAFETY: the caller has AVX2, and vouches for the words and the records.
         unsafe {
-            if n <= LANES {
-                let nowhere = _mm256_set1_epi64x((&raw const NOWHERE).addr() as i64);
-                _mm256_store_si256(volley.marks.as_mut_ptr().add(LANES).cast(), nowhere);
-                _mm256_store_si256(volley.asked.as_mut_ptr().add(LANES).cast(), nowhere);
-                return aim_half::<false>(at, n, records, all, volley, 0);
+            if n == TOGETHER
+                && let Some(special) = aim_whole(at, records, all, volley)
+            {
+                return special;
             }
-            let low = aim_half::<true>(at, LANES, records, all, volley, 0);
-            let high = if n == TOGETHER {
-                aim_half::<true>(at.add(LANES), LANES, records, all, volley, LANES)
-            } else {
-                aim_half::<false>(at.add(LANES), n - LANES, records, all, volley, LANES)
-            };
-            Special {
-                others: low.others | high.others << LANES,
-                long: low.long | high.long << LANES,
-                most: low.most.max(high.most),
-                alike: {
-                    let first = _mm256_set1_epi64x(volley.descriptors[0] as i64);
-                    let half = |lane: usize| _mm256_load_si256(volley.descriptors.as_ptr().add(lane).cast());
-                    let low = _mm256_cmpeq_epi64(half(0), first);
-                    let high = _mm256_cmpeq_epi64(half(LANES), first);
-                    _mm256_movemask_epi8(_mm256_and_si256(low, high)) == -1
-                },
-            }
+            aim_any(at, n, records, all, volley)
         }
     }
 

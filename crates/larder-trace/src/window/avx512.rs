@@ -191,8 +191,8 @@ impl Look for Avx512 {
             _mm512_store_si512(volley.asked.as_mut_ptr().cast(), asked);
             let others = lanes & !(good | is_small & (!is_cell));
             // What is scanned of an object is no longer than its cell. Four words take one register as eight do.
-            let most = if is_long != 0 { Most::Narrow } else { Most::Eight };
-            Special { others, long: is_long, most, alike: false }
+            volley.most = if is_long != 0 { Most::Narrow } else { Most::Eight };
+            Special { others, long: is_long }
         }
     }
 
