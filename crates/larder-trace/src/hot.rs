@@ -181,29 +181,17 @@ impl<H: Objects> Hot<H> {
         }
     }
 
-    /// Looks up the newest words, of which there is one at least, and asks for what they lead to; says how many they were. There is room for
-    /// a volley.
+    /// Looks up the first `n` words, of which there is one at least, and asks for what they lead to. There is room for a volley.
     #[inline(always)]
-    pub fn aim<L: Look>(&mut self, words: &mut Words, volleys: &mut Volleys, all: bool) -> usize {
+    pub fn aim<L: Look>(&mut self, words: &[usize; LANES], n: usize, volleys: &mut Volleys, all: bool) {
         let volley = volleys.free();
-        let (records, waiting) = (self.heap.records(), words.len());
-        let newest = |n: usize| words.top().wrapping_sub(n);
-        // Two calls, of which one knows that all lanes have a word.
-        // SAFETY: the newest words, which are in the heap's range; as for `drain_with`.
-        let (n, special) = unsafe {
-            if waiting >= LANES {
-                (LANES, L::aim(newest(LANES), LANES, records, all, volley))
-            } else {
-                (waiting, L::aim(newest(waiting), waiting, records, all, volley))
-            }
-        };
-        let at = newest(n);
+        // SAFETY: the words are in the heap's range; as for `drain_with`.
+        let special = unsafe { L::aim(words.as_ptr(), n, self.heap.records(), all, volley) };
         let lanes = |bits: u8| (0..LANES).filter(move |lane| bits >> lane & 1 != 0);
         if special.others != 0 {
             (volley.most, volley.alike) = (Most::Narrow, false);
             for lane in lanes(special.others) {
-                // SAFETY: one of these words.
-                let word = unsafe { at.add(lane).read() };
+                let word = words[lane];
                 let (mark, Marked { bytes, entry }) = self.heap.located(self.heap.look_up(word, all));
                 (volley.marks[lane], volley.bytes[lane]) = (mark, bytes);
                 (volley.starts[lane], volley.descriptors[lane]) = (entry.start.addr(), entry.descriptor);
@@ -212,6 +200,7 @@ impl<H: Objects> Hot<H> {
                     volley.asked[lane] = word;
                     self.heap.prefetch_rest(word, bytes);
                 }
+                volley.beyond.iter_mut().for_each(|beyond| beyond[lane] = volley.asked[lane]);
             }
         }
         for (&mark, &asked) in volley.marks.iter().zip(&volley.asked) {
@@ -219,11 +208,13 @@ impl<H: Objects> Hot<H> {
             larder_sys::hint::prefetch(asked);
         }
         if special.long != 0 {
-            lanes(special.long).for_each(|lane| self.heap.prefetch_rest(volley.asked[lane], volley.bytes[lane]));
+            // Which lanes are long is hard to foresee.
+            volley.beyond.as_flattened().iter().for_each(|&beyond| prefetch(beyond));
+            if special.longer != 0 {
+                lanes(special.longer).for_each(|lane| self.heap.prefetch_rest(volley.asked[lane], volley.bytes[lane]));
+            }
         }
         volleys.come();
-        words.drop_newest(n);
-        n
     }
 
     /// Marks the object of one lane; says what is to be scanned in it if it was not marked yet. The lanes in their order, so that what the

@@ -511,6 +511,9 @@ impl<'a, H: Objects> Marker<'a, H> {
                         }
                         continue;
                     }
+                    // Taken before others are found: the processor waits for words that were written just now. So it looks these up while it
+                    // scans what an earlier volley found.
+                    let early = (!has_few).then(|| words.take_newest::<LANES>());
                     let mut is_long = false;
                     if (volleys.is_full() || has_few)
                         && let Some(volley) = volleys.oldest()
@@ -518,8 +521,13 @@ impl<'a, H: Objects> Marker<'a, H> {
                         is_long = hot.scan_volley::<L>(&mut words, volley, ready);
                         width.see(is_long);
                     }
-                    if !words.is_empty() {
-                        aimed += hot.aim::<L>(&mut words, &mut volleys, all);
+                    if let Some((taken, _)) = early {
+                        hot.aim::<L>(&taken, LANES, &mut volleys, all);
+                        aimed += LANES;
+                    } else if !words.is_empty() {
+                        let (taken, n) = words.take_newest::<LANES>();
+                        hot.aim::<L>(&taken, n, &mut volleys, all);
+                        aimed += n;
                     } else if volleys.is_empty() {
                         break;
                     }

@@ -81,6 +81,9 @@ pub struct Volley {
     pub bytes: [usize; LANES],
     /// What to ask for beside the mark: of an object that is scanned what the word points to, else the mark once more.
     pub asked: [usize; LANES],
+    /// The same a line further on, and the object's last byte, for one that is scanned and longer than a line; else what is asked for already. Means
+    /// nothing where none is.
+    pub beyond: [[usize; LANES]; 2],
     /// No narrow object has more words. Means nothing where they are alike.
     pub most: Most,
     /// All lanes have objects, of which each keeps as many bytes, and has the same to be scanned, as the first lane's.
@@ -95,6 +98,7 @@ impl Volley {
         descriptors: [0; LANES],
         bytes: [0; LANES],
         asked: [0; LANES],
+        beyond: [[0; LANES]; 2],
         most: Most::Narrow,
         alike: false,
     };
@@ -124,6 +128,8 @@ pub struct Special {
     pub others: u8,
     /// Their objects are scanned, and may be longer than a line.
     pub long: u8,
+    /// ... and than two.
+    pub longer: u8,
 }
 
 /// How many words narrow objects have that are scanned together: what has no more is scanned without a branch that depends on how many it has, and
@@ -305,6 +311,10 @@ mod tests {
                     assert_eq!((volley.descriptors[lane], volley.bytes[lane]), (descriptor, cell));
                     assert_eq!(volley.asked[lane], if descriptor == 0 { mark } else { word });
                     assert_eq!(long, descriptor != 0 && cell > 64);
+                    assert_eq!(special.longer >> lane & 1 != 0, descriptor != 0 && cell > 128);
+                    let asked = volley.asked[lane];
+                    let further = if long { [64, cell - 1] } else { [0; 2] };
+                    assert!(special.long == 0 || volley.beyond.map(|beyond| beyond[lane] - asked) == further);
                     seen[if long { 3 } else { 0 }] += 1;
                     let words = volley.entry(lane).words();
                     narrow = narrow.max(if words <= NARROW { words } else { 0 });

@@ -94,6 +94,18 @@ impl Words {
         self.all_mut().last_chunk_mut()
     }
 
+    /// Takes the newest `N` words, the newest last, or all of them where there are fewer; and how many they were.
+    #[inline(always)]
+    pub fn take_newest<const N: usize>(&mut self) -> ([usize; N], usize) {
+        let (mut taken, n) = ([0; N], self.len().min(N));
+        // SAFETY: the words above `top - n` were written.
+        unsafe {
+            self.top = self.top.sub(n);
+            core::ptr::copy_nonoverlapping(self.top, taken.as_mut_ptr(), n);
+        }
+        (taken, n)
+    }
+
     /// Forgets the newest words; there are as many.
     #[inline(always)]
     pub fn drop_newest(&mut self, n: usize) {

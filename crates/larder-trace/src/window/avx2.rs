@@ -277,11 +277,21 @@ impl Columns {
         }
     }
 
-    /// Which objects of those that are scanned may be longer than a line.
+    /// What else to ask for where some objects that are scanned may be longer than a line; which may be, and which longer than two.
     #[inline(always)]
-    unsafe fn are_long(&self, is_scanned: __m256i) -> __m256i {
-        // SAFETY: the caller has AVX2.
-        unsafe { _mm256_and_si256(is_scanned, _mm256_cmpgt_epi64(self.cells, _mm256_set1_epi64x(LINE))) }
+    unsafe fn put_beyond(&self, volley: &mut Volley, lane: usize, is_scanned: __m256i) -> (u32, u32) {
+        // SAFETY: as in `put`.
+        unsafe {
+            let is_above = |bytes| _mm256_and_si256(is_scanned, _mm256_cmpgt_epi64(self.cells, _mm256_set1_epi64x(bytes)));
+            let is_long = is_above(LINE);
+            let asked = _mm256_load_si256(volley.asked.as_ptr().add(lane).cast());
+            let last = _mm256_add_epi64(self.cells, _mm256_set1_epi64x(-1));
+            for (beyond, further) in volley.beyond.iter_mut().zip([_mm256_set1_epi64x(LINE), last]) {
+                let at = _mm256_add_epi64(asked, _mm256_and_si256(is_long, further));
+                _mm256_store_si256(beyond.as_mut_ptr().add(lane).cast(), at);
+            }
+            (bits_of(is_long), bits_of(is_above(2 * LINE)))
+        }
     }
 
     /// Which objects have more than four words to be scanned.
@@ -328,9 +338,11 @@ unsafe fn aim_whole(at: *const usize, records: Records, all: bool, volley: &mut 
         // A cell of 64 bytes and less has no higher bit in what is one less.
         let one_less = |columns: &Columns| _mm256_add_epi64(columns.cells, _mm256_set1_epi64x(-1));
         let may_be_long = _mm256_or_si256(one_less(&low), one_less(&high));
-        let mut long = 0;
+        let (mut long, mut longer) = (0, 0);
         if _mm256_testz_si256(may_be_long, _mm256_set1_epi64x(-LINE)) == 0 {
-            long = bits_of(low.are_long(low_scanned)) | bits_of(high.are_long(high_scanned)) << LANES;
+            let low = low.put_beyond(volley, 0, low_scanned);
+            let high = high.put_beyond(volley, LANES, high_scanned);
+            (long, longer) = (low.0 | high.0 << LANES, low.1 | high.1 << LANES);
         }
         if _mm256_testz_si256(differ, differ) != 0 {
             volley.alike = true;
@@ -340,7 +352,7 @@ unsafe fn aim_whole(at: *const usize, records: Records, all: bool, volley: &mut 
             let narrow = if _mm256_testz_si256(wider, wider) == 0 { Most::Eight } else { Most::Four };
             (volley.alike, volley.most) = (false, if long != 0 { Most::Narrow } else { narrow });
         }
-        Some(Special { others: 0, long: long as u8 })
+        Some(Special { others: 0, long: long as u8, longer: longer as u8 })
     }
 }
 
@@ -371,7 +383,7 @@ unsafe fn aim_half(
         // What points behind the last cell of a run of cells is no object's.
         let is_known = _mm256_or_si256(good, _mm256_andnot_si256(is_cell, is_small));
         let others = bits_of(_mm256_andnot_si256(is_known, lanes)) as u8;
-        let long = bits_of(columns.are_long(is_scanned)) as u8;
+        let (long, longer) = columns.put_beyond(volley, lane, is_scanned);
         let most = if long != 0 {
             Most::Narrow
         } else if bits_of(_mm256_and_si256(is_scanned, columns.are_wider())) != 0 {
@@ -379,7 +391,7 @@ unsafe fn aim_half(
         } else {
             Most::Four
         };
-        (Special { others, long }, most)
+        (Special { others, long: long as u8, longer: longer as u8 }, most)
     }
 }
 
@@ -397,7 +409,11 @@ unsafe fn aim_any(at: *const usize, n: usize, records: Records, all: bool, volle
         let above = at.wrapping_add(LANES);
         let (high, high_most) = aim_half(above, n.saturating_sub(LANES), records, all, volley, LANES);
         (volley.most, volley.alike) = (low_most.max(high_most), false);
-        Special { others: low.others | high.others << LANES, long: low.long | high.long << LANES }
+        Special {
+            others: low.others | high.others << LANES,
+            long: low.long | high.long << LANES,
+            longer: low.longer | high.longer << LANES,
+        }
     }
 }
 

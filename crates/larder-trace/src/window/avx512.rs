@@ -182,17 +182,24 @@ impl Look for Avx512 {
             let nowhere = _mm512_set1_epi64((&raw const NOWHERE).addr() as i64);
             let marks = _mm512_mask_add_epi64(nowhere, good, marks, numbers);
             let is_scanned = _mm512_mask_test_epi64_mask(good, descriptors, descriptors);
-            let is_long = _mm512_mask_cmpgt_epu64_mask(is_scanned, cells, _mm512_set1_epi64(LINE));
+            let line = _mm512_set1_epi64(LINE);
+            let is_long = _mm512_mask_cmpgt_epu64_mask(is_scanned, cells, line);
+            let longer = _mm512_mask_cmpgt_epu64_mask(is_scanned, cells, _mm512_set1_epi64(2 * LINE));
             _mm512_store_si512(volley.marks.as_mut_ptr().cast(), marks);
             _mm512_store_si512(volley.starts.as_mut_ptr().cast(), starts);
             _mm512_store_si512(volley.descriptors.as_mut_ptr().cast(), descriptors);
             _mm512_store_si512(volley.bytes.as_mut_ptr().cast(), cells);
             let asked = _mm512_mask_mov_epi64(marks, is_scanned, words);
             _mm512_store_si512(volley.asked.as_mut_ptr().cast(), asked);
+            let last = _mm512_sub_epi64(cells, _mm512_set1_epi64(1));
+            for (beyond, further) in volley.beyond.iter_mut().zip([line, last]) {
+                let at = _mm512_mask_add_epi64(asked, is_long, asked, further);
+                _mm512_store_si512(beyond.as_mut_ptr().cast(), at);
+            }
             let others = lanes & !(good | is_small & (!is_cell));
             // What is scanned of an object is no longer than its cell. Four words take one register as eight do.
             volley.most = if is_long != 0 { Most::Narrow } else { Most::Eight };
-            Special { others, long: is_long }
+            Special { others, long: is_long, longer }
         }
     }
 
