@@ -214,7 +214,7 @@ impl<H: Objects> Hot<H> {
                 lanes(special.longer).for_each(|lane| self.heap.prefetch_rest(volley.asked[lane], volley.bytes[lane]));
             }
         }
-        volleys.come();
+        volleys.come(special.long != 0);
     }
 
     /// Marks the object of one lane; says what is to be scanned in it if it was not marked yet. The lanes in their order, so that what the

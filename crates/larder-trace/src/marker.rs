@@ -513,7 +513,8 @@ impl<'a, H: Objects> Marker<'a, H> {
                     }
                     // Taken before others are found: the processor waits for words that were written just now. So it looks these up while it
                     // scans what an earlier volley found.
-                    let early = (!has_few).then(|| words.take_newest::<LANES>());
+                    let is_crowded = volleys.is_crowded();
+                    let early = (!has_few && !is_crowded).then(|| words.take_newest::<LANES>());
                     let mut is_long = false;
                     if (volleys.is_full() || has_few)
                         && let Some(volley) = volleys.oldest()
@@ -524,7 +525,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                     if let Some((taken, _)) = early {
                         hot.aim::<L>(&taken, LANES, &mut volleys, all);
                         aimed += LANES;
-                    } else if !words.is_empty() {
+                    } else if !is_crowded && !words.is_empty() {
                         let (taken, n) = words.take_newest::<LANES>();
                         hot.aim::<L>(&taken, n, &mut volleys, all);
                         aimed += n;

@@ -16,8 +16,9 @@ use crate::descriptor::Entry;
 
 /// Words that are looked up together.
 pub const LANES: usize = TOGETHER;
-/// Volleys that wait.
-const DEPTH: usize = 4;
+/// Volleys that wait at most; and where objects may be longer than a line, of which each asks for several.
+const DEPTH: usize = 8;
+const DEPTH_OF_LONG: usize = 4;
 
 /// Where a heap keeps the records of its blocks, one behind the other. Each is laid out as [`Record`] says.
 #[derive(Clone, Copy, Debug)]
@@ -148,6 +149,8 @@ pub enum Most {
 /// Volleys that wait for their objects' memory: first in, first out.
 pub struct Volleys {
     waiting: [Volley; DEPTH],
+    /// As many as should wait of such as came last.
+    most: usize,
     /// How many came.
     came: usize,
     /// How many went.
@@ -158,7 +161,7 @@ impl Volleys {
     /// None.
     #[inline(always)]
     pub fn new() -> Self {
-        Self { waiting: [Volley::NONE; DEPTH], came: 0, went: 0 }
+        Self { waiting: [Volley::NONE; DEPTH], most: DEPTH, came: 0, went: 0 }
     }
 
     /// Whether none waits.
@@ -170,7 +173,13 @@ impl Volleys {
     /// Whether the oldest must go before another comes.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        self.came - self.went == DEPTH
+        self.came - self.went >= self.most
+    }
+
+    /// Whether more wait than should.
+    #[inline(always)]
+    pub fn is_crowded(&self) -> bool {
+        self.came - self.went > self.most
     }
 
     /// Where the next goes; there is room.
@@ -179,10 +188,11 @@ impl Volleys {
         &mut self.waiting[self.came % DEPTH]
     }
 
-    /// What is in the free place has come.
+    /// What is in the free place has come; whether some of its objects may be longer than a line.
     #[inline(always)]
-    pub fn come(&mut self) {
+    pub fn come(&mut self, is_long: bool) {
         self.came += 1;
+        self.most = if is_long { DEPTH_OF_LONG } else { DEPTH };
     }
 
     /// Takes the one that has waited longest, if there is one. It stays as it is until another comes.
@@ -207,21 +217,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn volleys_go_in_the_order_in_which_they_came() {
+    fn volleys_go_in_the_order_in_which_they_came_and_fewer_long_ones_wait() {
         let mut volleys = Volleys::new();
         assert!(volleys.oldest().is_none());
         let mut went = Vec::new();
-        for i in 0..3 * DEPTH {
-            if volleys.is_full() {
+        for i in 0..9 * DEPTH {
+            // One goes before each that comes, and two where too many wait.
+            for _ in 0..usize::from(volleys.is_full()) + usize::from(volleys.is_crowded()) {
                 went.extend(volleys.oldest().map(|volley| volley.starts[0]));
             }
             volleys.free().starts = [i; LANES];
-            volleys.come();
+            let phase = i / (3 * DEPTH);
+            volleys.come(phase == 1);
+            if (i + 1).is_multiple_of(3 * DEPTH) {
+                assert_eq!(i + 1 - went.len(), [DEPTH, DEPTH_OF_LONG, DEPTH][phase]);
+            }
         }
         while let Some(volley) = volleys.oldest() {
             went.push(volley.starts[0]);
         }
-        assert!(volleys.is_empty() && went.iter().copied().eq(0..3 * DEPTH), "{went:?}");
+        assert!(volleys.is_empty() && went.iter().copied().eq(0..9 * DEPTH), "{went:?}");
     }
 
     #[cfg(target_arch = "x86_64")]

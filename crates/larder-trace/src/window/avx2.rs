@@ -282,7 +282,8 @@ impl Columns {
     unsafe fn put_beyond(&self, volley: &mut Volley, lane: usize, is_scanned: __m256i) -> (u32, u32) {
         // SAFETY: as in `put`.
         unsafe {
-            let is_above = |bytes| _mm256_and_si256(is_scanned, _mm256_cmpgt_epi64(self.cells, _mm256_set1_epi64x(bytes)));
+            let is_above =
+                |bytes| _mm256_and_si256(is_scanned, _mm256_cmpgt_epi64(self.cells, _mm256_set1_epi64x(bytes)));
             let is_long = is_above(LINE);
             let asked = _mm256_load_si256(volley.asked.as_ptr().add(lane).cast());
             let last = _mm256_add_epi64(self.cells, _mm256_set1_epi64x(-1));
