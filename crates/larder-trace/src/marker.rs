@@ -18,7 +18,7 @@ use larder_sys::vector::Vector;
 
 use crate::cells::{Clusters, TOGETHER};
 use crate::descriptor::{self, Entry, MAX_PROCS, MarkProc};
-use crate::hot::{BATCH, Hot, Locality, Novelty, PIECE, QUEUE, STEPS, Width, collect_best, collect_wide};
+use crate::hot::{BATCH, Chain, Hot, Locality, Novelty, PIECE, QUEUE, STEPS, Width, collect_best, collect_wide};
 use crate::objects::{Interior, Objects};
 use crate::public::{self, Public};
 use crate::stack::Stack;
@@ -377,6 +377,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         let mut locality = Locality::default();
         let mut novelty = Novelty::default();
         let mut width = Width::default();
+        let mut chain = Chain::default();
         let mut clusters = Clusters::new();
         let mut volleys = Volleys::new();
         // The newest words are an array's. What small objects refer to is a cluster as often, but taking it so marks a tree in another
@@ -504,9 +505,9 @@ impl<'a, H: Objects> Marker<'a, H> {
                     if has_few && words.len() <= FEW && volleys.is_empty() {
                         // A chain, with something at its side: a volley of so few would take longer than each by itself.
                         let Some(word) = words.pop() else { break };
-                        if let Some(entry) = hot.take(heap.look_up(word, all))
-                            && hot.scan::<L>(entry, &mut words)
-                        {
+                        let Some(entry) = hot.take(heap.look_up(word, all)) else { continue };
+                        chain.see(entry.start.addr());
+                        if hot.scan::<L>(entry, &mut words) {
                             break;
                         }
                         continue;
@@ -525,12 +526,15 @@ impl<'a, H: Objects> Marker<'a, H> {
                     if let Some((taken, _)) = early {
                         hot.aim::<L>(&taken, LANES, &mut volleys, all);
                         aimed += LANES;
+                    } else if words.len() <= FEW && volleys.is_empty() {
+                        // As above, next.
+                        if words.is_empty() {
+                            break;
+                        }
                     } else if !is_crowded && !words.is_empty() {
                         let (taken, n) = words.take_newest::<LANES>();
                         hot.aim::<L>(&taken, n, &mut volleys, all);
                         aimed += n;
-                    } else if volleys.is_empty() {
-                        break;
                     }
                     if is_long {
                         break;
