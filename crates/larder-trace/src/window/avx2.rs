@@ -404,12 +404,20 @@ unsafe fn aim_half(
 #[inline(never)]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 unsafe fn aim_any(at: *const usize, n: usize, records: Records, all: bool, volley: &mut Volley) -> Special {
-    // SAFETY: the caller's promise; `at + LANES` is not looked at where there are no more words.
+    // SAFETY: the caller's promise; the columns are as long as two registers, and aligned.
     unsafe {
+        volley.alike = false;
         let (low, low_most) = aim_half(at, n.min(LANES), records, all, volley, 0);
-        let above = at.wrapping_add(LANES);
-        let (high, high_most) = aim_half(above, n.saturating_sub(LANES), records, all, volley, LANES);
-        (volley.most, volley.alike) = (low_most.max(high_most), false);
+        if n <= LANES {
+            let nowhere = _mm256_set1_epi64x((&raw const NOWHERE).addr() as i64);
+            for column in [&mut volley.marks, &mut volley.asked].into_iter().chain(&mut volley.beyond) {
+                _mm256_store_si256(column.as_mut_ptr().add(LANES).cast(), nowhere);
+            }
+            volley.most = low_most;
+            return low;
+        }
+        let (high, high_most) = aim_half(at.add(LANES), n - LANES, records, all, volley, LANES);
+        volley.most = low_most.max(high_most);
         Special {
             others: low.others | high.others << LANES,
             long: low.long | high.long << LANES,
