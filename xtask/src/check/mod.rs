@@ -7,6 +7,7 @@ mod layers;
 mod no_std;
 mod paths;
 mod sequences;
+mod vectors;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -26,6 +27,8 @@ pub enum Part {
     Exports,
     /// The restartable sequences of the libraries
     Sequences,
+    /// The marker's vector instructions are no functions
+    Vectors,
     /// Runtime crates are no_std
     NoStd,
     /// No file mentions a path outside the repository
@@ -58,6 +61,7 @@ fn make(workspace: &Workspace, part: Part) -> Result<()> {
         Part::Lints => lints(workspace),
         Part::Exports => exports::check(workspace),
         Part::Sequences => sequences::check(workspace),
+        Part::Vectors => vectors::check(workspace),
         Part::NoStd => all_good(no_std::violations(workspace)?),
         Part::Paths => all_good(paths::violations(workspace)?),
     }
