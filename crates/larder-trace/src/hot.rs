@@ -488,7 +488,7 @@ impl Chain {
         if step.wrapping_add(NEAR) < 2 * NEAR {
             let further = at.wrapping_add(step.wrapping_mul(AHEAD));
             prefetch(further);
-            prefetch(further.wrapping_add(64));
+            prefetch(further.wrapping_add(size_of::<[usize; LINE_WORDS]>()));
         }
     }
 }

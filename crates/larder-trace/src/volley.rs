@@ -86,7 +86,7 @@ pub struct Volley {
     /// The same a line further on, and the object's last byte, for one that is scanned and longer than a line; else what is asked for already. Means
     /// nothing where none is.
     pub beyond: [[usize; LANES]; 2],
-    /// No narrow object has more words. Means nothing where they are alike.
+    /// No narrow object has more words.
     pub most: Most,
     /// All lanes have objects, of which each keeps as many bytes, and has the same to be scanned, as the first lane's.
     pub alike: bool,
@@ -340,7 +340,7 @@ mod tests {
                     Most::Eight => 8,
                     Most::Narrow => NARROW,
                 };
-                assert!(volley.alike || narrow <= most, "{narrow} words of {most}");
+                assert!(narrow <= most, "{narrow} words of {most}");
                 widths[volley.most as usize] += 1;
                 if volley.alike && special.others == 0 {
                     let first = (volley.descriptors[0], volley.bytes[0]);

@@ -345,13 +345,12 @@ unsafe fn aim_whole(at: *const usize, records: Records, all: bool, volley: &mut 
             let high = high.put_beyond(volley, LANES, high_scanned);
             (long, longer) = (low.0 | high.0 << LANES, low.1 | high.1 << LANES);
         }
-        if _mm256_testz_si256(differ, differ) != 0 {
-            volley.alike = true;
-        } else {
-            // What is scanned of an object is no longer than its cell.
+        // What is scanned of an object is no longer than its cell.
+        volley.alike = _mm256_testz_si256(differ, differ) != 0;
+        volley.most = Most::Narrow;
+        if !volley.alike && long == 0 {
             let wider = _mm256_or_si256(low.are_wider(), high.are_wider());
-            let narrow = if _mm256_testz_si256(wider, wider) == 0 { Most::Eight } else { Most::Four };
-            (volley.alike, volley.most) = (false, if long != 0 { Most::Narrow } else { narrow });
+            volley.most = if _mm256_testz_si256(wider, wider) == 0 { Most::Eight } else { Most::Four };
         }
         Some(Special { others: 0, long: long as u8, longer: longer as u8 })
     }
