@@ -184,9 +184,9 @@ impl<H: Objects> Hot<H> {
     /// Looks up the first `n` words, of which there is one at least, and asks for what they lead to. There is room for a volley.
     #[inline(always)]
     pub fn aim<L: Look>(&mut self, words: &[usize; LANES], n: usize, volleys: &mut Volleys, all: bool) {
-        let volley = volleys.free();
+        let (volley, asked) = volleys.free();
         // SAFETY: the words are in the heap's range; as for `drain_with`.
-        let special = unsafe { L::aim(words.as_ptr(), n, self.heap.records(), all, volley) };
+        let special = unsafe { L::aim(words.as_ptr(), n, self.heap.records(), all, volley, asked) };
         let lanes = |bits: u8| (0..LANES).filter(move |lane| bits >> lane & 1 != 0);
         if special.others != 0 {
             (volley.most, volley.alike) = (Most::Narrow, false);
@@ -195,23 +195,23 @@ impl<H: Objects> Hot<H> {
                 let (mark, Marked { bytes, entry }) = self.heap.located(self.heap.look_up(word, all));
                 (volley.marks[lane], volley.bytes[lane]) = (mark, bytes);
                 (volley.starts[lane], volley.descriptors[lane]) = (entry.start.addr(), entry.descriptor);
-                volley.asked[lane] = mark;
+                asked.first[lane] = mark;
                 if entry.descriptor != 0 {
-                    volley.asked[lane] = word;
+                    asked.first[lane] = word;
                     self.heap.prefetch_rest(word, bytes);
                 }
-                volley.beyond.iter_mut().for_each(|beyond| beyond[lane] = volley.asked[lane]);
+                asked.beyond.iter_mut().for_each(|beyond| beyond[lane] = asked.first[lane]);
             }
         }
-        for (&mark, &asked) in volley.marks.iter().zip(&volley.asked) {
-            larder_sys::hint::prefetch(mark);
-            larder_sys::hint::prefetch(asked);
+        for (&mark, &first) in volley.marks.iter().zip(&asked.first) {
+            prefetch(mark);
+            prefetch(first);
         }
         if special.long != 0 {
             // Which lanes are long is hard to foresee.
-            volley.beyond.as_flattened().iter().for_each(|&beyond| prefetch(beyond));
+            asked.beyond.as_flattened().iter().for_each(|&beyond| prefetch(beyond));
             if special.longer != 0 {
-                lanes(special.longer).for_each(|lane| self.heap.prefetch_rest(volley.asked[lane], volley.bytes[lane]));
+                lanes(special.longer).for_each(|lane| self.heap.prefetch_rest(asked.first[lane], volley.bytes[lane]));
             }
         }
         volleys.come(special.long != 0);

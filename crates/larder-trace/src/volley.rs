@@ -81,11 +81,6 @@ pub struct Volley {
     pub descriptors: [usize; LANES],
     /// Bytes that each keeps.
     pub bytes: [usize; LANES],
-    /// What to ask for beside the mark: of an object that is scanned what the word points to, else the mark once more.
-    pub asked: [usize; LANES],
-    /// The same a line further on, and the object's last byte, for one that is scanned and longer than a line; else what is asked for already. Means
-    /// nothing where none is.
-    pub beyond: [[usize; LANES]; 2],
     /// No narrow object has more words.
     pub most: Most,
     /// All lanes have objects, of which each keeps as many bytes, and has the same to be scanned, as the first lane's.
@@ -99,8 +94,6 @@ impl Volley {
         starts: [0; LANES],
         descriptors: [0; LANES],
         bytes: [0; LANES],
-        asked: [0; LANES],
-        beyond: [[0; LANES]; 2],
         most: Most::Narrow,
         alike: false,
     };
@@ -120,6 +113,22 @@ impl Volley {
     pub fn entry(&self, lane: usize) -> Entry {
         Entry::at(self.starts[lane], self.descriptors[lane])
     }
+}
+
+/// What to ask for when a volley is aimed. It does not wait.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub struct Asked {
+    /// Beside the mark: of an object that is scanned what the word points to, else the mark once more.
+    pub first: [usize; LANES],
+    /// The same a line further on, and the object's last byte, for one that is scanned and longer than a line; else what is asked for already. Means
+    /// nothing where none is.
+    pub beyond: [[usize; LANES]; 2],
+}
+
+impl Asked {
+    /// Nothing.
+    pub const NONE: Self = Self { first: [0; LANES], beyond: [[0; LANES]; 2] };
 }
 
 /// Lanes of a volley in which something is left to be done, a bit for each.
@@ -150,6 +159,8 @@ pub enum Most {
 /// Volleys that wait for their objects' memory: first in, first out.
 pub struct Volleys {
     waiting: [Volley; DEPTH],
+    /// Of the one that came last.
+    asked: Asked,
     /// As many as should wait of such as came last.
     most: usize,
     /// How many came.
@@ -162,7 +173,7 @@ impl Volleys {
     /// None.
     #[inline(always)]
     pub fn new() -> Self {
-        Self { waiting: [Volley::NONE; DEPTH], most: DEPTH, came: 0, went: 0 }
+        Self { waiting: [Volley::NONE; DEPTH], asked: Asked::NONE, most: DEPTH, came: 0, went: 0 }
     }
 
     /// Whether none waits.
@@ -183,10 +194,10 @@ impl Volleys {
         self.came - self.went > self.most
     }
 
-    /// Where the next goes; there is room.
+    /// Where the next goes, and what is to be asked for; there is room.
     #[inline(always)]
-    pub fn free(&mut self) -> &mut Volley {
-        &mut self.waiting[self.came % DEPTH]
+    pub fn free(&mut self) -> (&mut Volley, &mut Asked) {
+        (&mut self.waiting[self.came % DEPTH], &mut self.asked)
     }
 
     /// What is in the free place has come; whether some of its objects may be longer than a line.
@@ -227,7 +238,7 @@ mod tests {
             for _ in 0..usize::from(volleys.is_full()) + usize::from(volleys.is_crowded()) {
                 went.extend(volleys.oldest().map(|volley| volley.starts[0]));
             }
-            volleys.free().starts = [i; LANES];
+            volleys.free().0.starts = [i; LANES];
             let phase = i / (3 * DEPTH);
             volleys.come(phase == 1);
             if (i + 1).is_multiple_of(3 * DEPTH) {
@@ -302,9 +313,9 @@ mod tests {
                 BASE + block * BLOCK.0 + within
             });
             for all in [false, true] {
-                let mut volley = Volley::NONE;
+                let (mut volley, mut asked) = (Volley::NONE, Asked::NONE);
                 // SAFETY: the words are inside the range, and the records are right for it.
-                let special = unsafe { L::aim(words.as_ptr(), n, records, all, &mut volley) };
+                let special = unsafe { L::aim(words.as_ptr(), n, records, all, &mut volley, &mut asked) };
                 let mut narrow = 0;
                 for lane in 0..LANES {
                     let (others, long) = (special.others >> lane & 1 != 0, special.long >> lane & 1 != 0);
@@ -317,7 +328,7 @@ mod tests {
                     assert_eq!(others, expects_other, "lane {lane} of {n}, {words:x?}");
                     if lane >= n || others || !is_cell {
                         assert_eq!((volley.marks[lane], long), (nowhere, false), "lane {lane} of {n}, {words:x?}");
-                        assert_eq!(volley.asked[lane], nowhere);
+                        assert_eq!(asked.first[lane], nowhere);
                         seen[if others { 1 } else { 2 }] += usize::from(lane < n);
                         continue;
                     }
@@ -325,12 +336,12 @@ mod tests {
                     assert_eq!(volley.marks[lane], mark, "lane {lane} of {n}, {words:x?}");
                     assert_eq!(volley.starts[lane], word - within % cell);
                     assert_eq!((volley.descriptors[lane], volley.bytes[lane]), (descriptor, cell));
-                    assert_eq!(volley.asked[lane], if descriptor == 0 { mark } else { word });
+                    assert_eq!(asked.first[lane], if descriptor == 0 { mark } else { word });
                     assert_eq!(long, descriptor != 0 && cell > 64);
                     assert_eq!(special.longer >> lane & 1 != 0, descriptor != 0 && cell > 128);
-                    let asked = volley.asked[lane];
+                    let first = asked.first[lane];
                     let further = if long { [64, cell - 1] } else { [0; 2] };
-                    assert!(special.long == 0 || volley.beyond.map(|beyond| beyond[lane] - asked) == further);
+                    assert!(special.long == 0 || asked.beyond.map(|beyond| beyond[lane] - first) == further);
                     seen[if long { 3 } else { 0 }] += 1;
                     let words = volley.entry(lane).words();
                     narrow = narrow.max(if words <= NARROW { words } else { 0 });

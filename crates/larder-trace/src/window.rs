@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::cells::{Cells, Located, TOGETHER};
-use crate::volley::{Records, Special, Volley};
+use crate::volley::{Asked, Records, Special, Volley};
 
 /// Words in a window.
 pub const WIDTH: usize = 64;
@@ -138,7 +138,14 @@ pub trait Look {
     /// # Safety
     /// The words are readable and inside the heap's range, the records are the heap's, and the processor has what the form asks for.
     #[inline(always)]
-    unsafe fn aim(_at: *const usize, _n: usize, _records: Records, _all: bool, _volley: &mut Volley) -> Special {
+    unsafe fn aim(
+        _at: *const usize,
+        _n: usize,
+        _records: Records,
+        _all: bool,
+        _volley: &mut Volley,
+        _asked: &mut Asked,
+    ) -> Special {
         unreachable!("this form does not aim")
     }
 

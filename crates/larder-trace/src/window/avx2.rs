@@ -7,7 +7,7 @@ use larder_units::BLOCK;
 
 use super::{Look, NARROW, Range};
 use crate::cells::{Cells, ENOUGH, Located, NEWEST, TOGETHER};
-use crate::volley::{Most, NO_RECORD, NOWHERE, Record, Records, Special, Volley};
+use crate::volley::{Asked, Most, NO_RECORD, NOWHERE, Record, Records, Special, Volley};
 
 /// Words in a register of AVX2.
 const LANES: usize = 4;
@@ -262,7 +262,14 @@ impl Columns {
 
     /// Puts the lanes into the volley, from `lane` on. `good` says which lead to objects. Says in which of these something is scanned.
     #[inline(always)]
-    unsafe fn put(&self, volley: &mut Volley, lane: usize, good: __m256i, marks: __m256i) -> __m256i {
+    unsafe fn put(
+        &self,
+        volley: &mut Volley,
+        asked: &mut Asked,
+        lane: usize,
+        good: __m256i,
+        marks: __m256i,
+    ) -> __m256i {
         // SAFETY: the caller has AVX2; the arrays are as long as two registers, and aligned.
         unsafe {
             let is_leaf = _mm256_cmpeq_epi64(self.descriptors, _mm256_setzero_si256());
@@ -272,23 +279,23 @@ impl Columns {
             put(&mut volley.starts, self.starts);
             put(&mut volley.descriptors, self.descriptors);
             put(&mut volley.bytes, self.cells);
-            put(&mut volley.asked, _mm256_blendv_epi8(marks, self.words, is_scanned));
+            put(&mut asked.first, _mm256_blendv_epi8(marks, self.words, is_scanned));
             is_scanned
         }
     }
 
     /// What else to ask for where some objects that are scanned may be longer than a line; which may be, and which longer than two.
     #[inline(always)]
-    unsafe fn put_beyond(&self, volley: &mut Volley, lane: usize, is_scanned: __m256i) -> (u32, u32) {
+    unsafe fn put_beyond(&self, asked: &mut Asked, lane: usize, is_scanned: __m256i) -> (u32, u32) {
         // SAFETY: as in `put`.
         unsafe {
             let is_above =
                 |bytes| _mm256_and_si256(is_scanned, _mm256_cmpgt_epi64(self.cells, _mm256_set1_epi64x(bytes)));
             let is_long = is_above(LINE);
-            let asked = _mm256_load_si256(volley.asked.as_ptr().add(lane).cast());
+            let first = _mm256_load_si256(asked.first.as_ptr().add(lane).cast());
             let last = _mm256_add_epi64(self.cells, _mm256_set1_epi64x(-1));
-            for (beyond, further) in volley.beyond.iter_mut().zip([_mm256_set1_epi64x(LINE), last]) {
-                let at = _mm256_add_epi64(asked, _mm256_and_si256(is_long, further));
+            for (beyond, further) in asked.beyond.iter_mut().zip([_mm256_set1_epi64x(LINE), last]) {
+                let at = _mm256_add_epi64(first, _mm256_and_si256(is_long, further));
                 _mm256_store_si256(beyond.as_mut_ptr().add(lane).cast(), at);
             }
             (bits_of(is_long), bits_of(is_above(2 * LINE)))
@@ -306,16 +313,22 @@ impl Columns {
 /// [`Look::aim`] for eight words that all lead to objects in first blocks of runs of cells; what is in the volley means nothing where it turns
 /// out that they do not, and the result is `None`.
 #[inline(always)]
-unsafe fn aim_whole(at: *const usize, records: Records, all: bool, volley: &mut Volley) -> Option<Special> {
+unsafe fn aim_whole(
+    at: *const usize,
+    records: Records,
+    all: bool,
+    volley: &mut Volley,
+    asked: &mut Asked,
+) -> Option<Special> {
     // SAFETY: the caller has AVX2; every word has a record.
     unsafe {
         // One after the other: the columns of both do not fit into the registers. And what is asked of both is asked once: comparisons of
         // lanes that become one bit in the end are taken apart again by the compiler.
         let lanes = _mm256_set1_epi64x(-1);
         let low = Columns::of::<true>(_mm256_loadu_si256(at.cast()), lanes, records);
-        let low_scanned = low.put(volley, 0, lanes, low.marks);
+        let low_scanned = low.put(volley, asked, 0, lanes, low.marks);
         let high = Columns::of::<true>(_mm256_loadu_si256(at.add(LANES).cast()), lanes, records);
-        let high_scanned = high.put(volley, LANES, lanes, high.marks);
+        let high_scanned = high.put(volley, asked, LANES, lanes, high.marks);
         let small = _mm256_set1_epi64x(i64::from(Record::CELLS_STATE));
         let difference = |columns: &Columns| _mm256_xor_si256(columns.state_and_cell, small);
         let other_states = _mm256_or_si256(difference(&low), difference(&high));
@@ -341,8 +354,8 @@ unsafe fn aim_whole(at: *const usize, records: Records, all: bool, volley: &mut 
         let may_be_long = _mm256_or_si256(one_less(&low), one_less(&high));
         let (mut long, mut longer) = (0, 0);
         if _mm256_testz_si256(may_be_long, _mm256_set1_epi64x(-LINE)) == 0 {
-            let low = low.put_beyond(volley, 0, low_scanned);
-            let high = high.put_beyond(volley, LANES, high_scanned);
+            let low = low.put_beyond(asked, 0, low_scanned);
+            let high = high.put_beyond(asked, LANES, high_scanned);
             (long, longer) = (low.0 | high.0 << LANES, low.1 | high.1 << LANES);
         }
         // What is scanned of an object is no longer than its cell.
@@ -364,6 +377,7 @@ unsafe fn aim_half(
     records: Records,
     all: bool,
     volley: &mut Volley,
+    asked: &mut Asked,
     lane: usize,
 ) -> (Special, Most) {
     // SAFETY: the caller has AVX2; every word has a record, and masked lanes are not read.
@@ -379,11 +393,11 @@ unsafe fn aim_half(
         let good = _mm256_and_si256(is_small, keeps);
         let nowhere = _mm256_set1_epi64x((&raw const NOWHERE).addr() as i64);
         let marks = _mm256_blendv_epi8(nowhere, columns.marks, good);
-        let is_scanned = columns.put(volley, lane, good, marks);
+        let is_scanned = columns.put(volley, asked, lane, good, marks);
         // What points behind the last cell of a run of cells is no object's.
         let is_known = _mm256_or_si256(good, _mm256_andnot_si256(is_cell, is_small));
         let others = bits_of(_mm256_andnot_si256(is_known, lanes)) as u8;
-        let (long, longer) = columns.put_beyond(volley, lane, is_scanned);
+        let (long, longer) = columns.put_beyond(asked, lane, is_scanned);
         let most = if long != 0 {
             Most::Narrow
         } else if bits_of(_mm256_and_si256(is_scanned, columns.are_wider())) != 0 {
@@ -402,20 +416,27 @@ unsafe fn aim_half(
 #[cold]
 #[inline(never)]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-unsafe fn aim_any(at: *const usize, n: usize, records: Records, all: bool, volley: &mut Volley) -> Special {
+unsafe fn aim_any(
+    at: *const usize,
+    n: usize,
+    records: Records,
+    all: bool,
+    volley: &mut Volley,
+    asked: &mut Asked,
+) -> Special {
     // SAFETY: the caller's promise; the columns are as long as two registers, and aligned.
     unsafe {
         volley.alike = false;
-        let (low, low_most) = aim_half(at, n.min(LANES), records, all, volley, 0);
+        let (low, low_most) = aim_half(at, n.min(LANES), records, all, volley, asked, 0);
         if n <= LANES {
             let nowhere = _mm256_set1_epi64x((&raw const NOWHERE).addr() as i64);
-            for column in [&mut volley.marks, &mut volley.asked].into_iter().chain(&mut volley.beyond) {
+            for column in [&mut volley.marks, &mut asked.first].into_iter().chain(&mut asked.beyond) {
                 _mm256_store_si256(column.as_mut_ptr().add(LANES).cast(), nowhere);
             }
             volley.most = low_most;
             return low;
         }
-        let (high, high_most) = aim_half(at.add(LANES), n - LANES, records, all, volley, LANES);
+        let (high, high_most) = aim_half(at.add(LANES), n - LANES, records, all, volley, asked, LANES);
         volley.most = low_most.max(high_most);
         Special {
             others: low.others | high.others << LANES,
@@ -549,15 +570,22 @@ impl Look for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn aim(at: *const usize, n: usize, records: Records, all: bool, volley: &mut Volley) -> Special {
+    unsafe fn aim(
+        at: *const usize,
+        n: usize,
+        records: Records,
+        all: bool,
+        volley: &mut Volley,
+        asked: &mut Asked,
+    ) -> Special {
         // SAFETY: the caller has AVX2, and vouches for the words and the records.
         unsafe {
             if n == TOGETHER
-                && let Some(special) = aim_whole(at, records, all, volley)
+                && let Some(special) = aim_whole(at, records, all, volley, asked)
             {
                 return special;
             }
-            aim_any(at, n, records, all, volley)
+            aim_any(at, n, records, all, volley, asked)
         }
     }
 

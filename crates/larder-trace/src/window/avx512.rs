@@ -7,7 +7,7 @@ use larder_units::BLOCK;
 
 use super::{Look, Range, WIDTH};
 use crate::cells::{Cells, ENOUGH, Located, NEWEST, TOGETHER};
-use crate::volley::{Most, NO_RECORD, NOWHERE, Record, Records, Special, Volley};
+use crate::volley::{Asked, Most, NO_RECORD, NOWHERE, Record, Records, Special, Volley};
 
 /// 8 words in an instruction, and no branch beyond the second. Needs AVX-512 F.
 pub struct Avx512;
@@ -136,7 +136,14 @@ impl Look for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn aim(at: *const usize, n: usize, records: Records, all: bool, volley: &mut Volley) -> Special {
+    unsafe fn aim(
+        at: *const usize,
+        n: usize,
+        records: Records,
+        all: bool,
+        volley: &mut Volley,
+        ask: &mut Asked,
+    ) -> Special {
         /// Bytes in a cache line, which holds eight words.
         const LINE: i64 = 64;
         // SAFETY: the caller has AVX-512; every word has a record, and a lane without one reads that of no block; the arrays are as
@@ -190,9 +197,9 @@ impl Look for Avx512 {
             _mm512_store_si512(volley.descriptors.as_mut_ptr().cast(), descriptors);
             _mm512_store_si512(volley.bytes.as_mut_ptr().cast(), cells);
             let asked = _mm512_mask_mov_epi64(marks, is_scanned, words);
-            _mm512_store_si512(volley.asked.as_mut_ptr().cast(), asked);
+            _mm512_store_si512(ask.first.as_mut_ptr().cast(), asked);
             let last = _mm512_sub_epi64(cells, _mm512_set1_epi64(1));
-            for (beyond, further) in volley.beyond.iter_mut().zip([line, last]) {
+            for (beyond, further) in ask.beyond.iter_mut().zip([line, last]) {
                 let at = _mm512_mask_add_epi64(asked, is_long, asked, further);
                 _mm512_store_si512(beyond.as_mut_ptr().cast(), at);
             }
