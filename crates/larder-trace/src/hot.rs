@@ -189,7 +189,7 @@ impl<H: Objects> Hot<H> {
         let special = unsafe { L::aim(words.as_ptr(), n, self.heap.records(), all, volley, asked) };
         let lanes = |bits: u8| (0..LANES).filter(move |lane| bits >> lane & 1 != 0);
         if special.others != 0 {
-            (volley.most, volley.alike) = (Most::Narrow, false);
+            volley.most = Most::Narrow;
             for lane in lanes(special.others) {
                 let word = words[lane];
                 let (mark, Marked { bytes, entry }) = self.heap.located(self.heap.look_up(word, all));

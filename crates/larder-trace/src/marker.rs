@@ -502,7 +502,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                 }
                 if AIMED {
                     let has_few = words.len() < LANES;
-                    if has_few && words.len() <= FEW && volleys.is_empty() {
+                    if words.len() <= FEW && volleys.is_empty() {
                         // A chain, with something at its side: a volley of so few would take longer than each by itself.
                         let Some(word) = words.pop() else { break };
                         let Some(entry) = hot.take(heap.look_up(word, all)) else { continue };

@@ -162,7 +162,7 @@ pub struct Volleys {
     /// Of the one that came last.
     asked: Asked,
     /// As many as should wait of such as came last.
-    most: usize,
+    depth: usize,
     /// How many came.
     came: usize,
     /// How many went.
@@ -173,7 +173,7 @@ impl Volleys {
     /// None.
     #[inline(always)]
     pub fn new() -> Self {
-        Self { waiting: [Volley::NONE; DEPTH], asked: Asked::NONE, most: DEPTH, came: 0, went: 0 }
+        Self { waiting: [Volley::NONE; DEPTH], asked: Asked::NONE, depth: DEPTH, came: 0, went: 0 }
     }
 
     /// Whether none waits.
@@ -185,13 +185,13 @@ impl Volleys {
     /// Whether the oldest must go before another comes.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        self.came - self.went >= self.most
+        self.came - self.went >= self.depth
     }
 
     /// Whether more wait than should.
     #[inline(always)]
     pub fn is_crowded(&self) -> bool {
-        self.came - self.went > self.most
+        self.came - self.went > self.depth
     }
 
     /// Where the next goes, and what is to be asked for; there is room.
@@ -204,7 +204,7 @@ impl Volleys {
     #[inline(always)]
     pub fn come(&mut self, is_long: bool) {
         self.came += 1;
-        self.most = if is_long { DEPTH_OF_LONG } else { DEPTH };
+        self.depth = if is_long { DEPTH_OF_LONG } else { DEPTH };
     }
 
     /// Takes the one that has waited longest, if there is one. It stays as it is until another comes.
@@ -353,7 +353,8 @@ mod tests {
                 };
                 assert!(narrow <= most, "{narrow} words of {most}");
                 widths[volley.most as usize] += 1;
-                if volley.alike && special.others == 0 {
+                if volley.alike {
+                    assert_eq!(special.others, 0, "{words:x?}");
                     let first = (volley.descriptors[0], volley.bytes[0]);
                     let is_alike = |lane: usize| (volley.descriptors[lane], volley.bytes[lane]) == first;
                     assert!((0..LANES).all(|lane| volley.marks[lane] != nowhere && is_alike(lane)), "{words:x?}");

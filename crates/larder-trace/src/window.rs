@@ -36,7 +36,7 @@ pub trait Look {
     /// Whether what lies in no order is looked up in volleys, too, as long as little of it is marked already. Measured for AVX2 alone.
     const AIMS_FAR: bool = false;
 
-    /// Whether [`Look::aim`] says when all objects of a volley have as many words.
+    /// Whether [`Look::aim`] says when all objects of a volley are alike.
     const TELLS_ALIKE: bool = false;
 
     /// A range, ready for what looks at few words.
@@ -133,7 +133,8 @@ pub trait Look {
     }
 
     /// Finds out where the objects are that the `n` words (1 to [`LANES`](crate::volley::LANES)) at `at` lead to, each in the lane of its
-    /// number. `all` as in [`Located::find`]. The lanes among `others` are left to the caller, and nothing was asked for yet.
+    /// number. `all` as in [`Located::find`]. The lanes among `others` are left to the caller, with the volley's
+    /// width; `asked` has what to ask for, and nothing of it was asked for yet.
     ///
     /// # Safety
     /// The words are readable and inside the heap's range, the records are the heap's, and the processor has what the form asks for.

@@ -141,6 +141,10 @@ mod tests {
         words.drop_oldest(WORDS - 3);
         assert_eq!(words.all(), [WORDS - 2, WORDS - 1, WORDS]);
         assert_eq!(words.pop(), Some(WORDS));
+        assert_eq!(words.take_newest::<4>(), ([WORDS - 2, WORDS - 1, 0, 0], 2));
+        // SAFETY: they were written before, and are in their places still.
+        unsafe { words.grow(2) };
+        assert_eq!(words.take_newest::<1>(), ([WORDS - 1], 1));
         words.drop_oldest(7);
         assert!(words.is_empty());
     }

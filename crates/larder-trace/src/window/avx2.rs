@@ -409,7 +409,7 @@ unsafe fn aim_half(
     }
 }
 
-/// [`Look::aim`] for any words.
+/// [`Look::aim`] for any words: for fewer than eight, and once more for eight of which one turned out to lead elsewhere.
 ///
 /// # Safety
 /// As there.

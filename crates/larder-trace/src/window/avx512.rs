@@ -142,7 +142,7 @@ impl Look for Avx512 {
         records: Records,
         all: bool,
         volley: &mut Volley,
-        ask: &mut Asked,
+        asked: &mut Asked,
     ) -> Special {
         /// Bytes in a cache line, which holds eight words.
         const LINE: i64 = 64;
@@ -196,11 +196,11 @@ impl Look for Avx512 {
             _mm512_store_si512(volley.starts.as_mut_ptr().cast(), starts);
             _mm512_store_si512(volley.descriptors.as_mut_ptr().cast(), descriptors);
             _mm512_store_si512(volley.bytes.as_mut_ptr().cast(), cells);
-            let asked = _mm512_mask_mov_epi64(marks, is_scanned, words);
-            _mm512_store_si512(ask.first.as_mut_ptr().cast(), asked);
+            let first = _mm512_mask_mov_epi64(marks, is_scanned, words);
+            _mm512_store_si512(asked.first.as_mut_ptr().cast(), first);
             let last = _mm512_sub_epi64(cells, _mm512_set1_epi64(1));
-            for (beyond, further) in ask.beyond.iter_mut().zip([line, last]) {
-                let at = _mm512_mask_add_epi64(asked, is_long, asked, further);
+            for (beyond, further) in asked.beyond.iter_mut().zip([line, last]) {
+                let at = _mm512_mask_add_epi64(first, is_long, first, further);
                 _mm512_store_si512(beyond.as_mut_ptr().cast(), at);
             }
             let others = lanes & !(good | is_small & (!is_cell));
