@@ -19,9 +19,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_percpu::areas::{Core, Options};
 use larder_percpu::sequence::frame::HEADER;
-use larder_percpu::sequence::level::{
-    NUMBER_SHIFT, REFUSED, level_bump_guessed, level_bump_numbered, level_compare_store_pair,
-};
+use larder_percpu::sequence::level::{NUMBER_SHIFT, REFUSED, level_bump_numbered, level_compare_store_pair};
 use larder_percpu::{By, Ground};
 use larder_sync::region::{self, Mark};
 use larder_sys::cpus;
@@ -133,16 +131,10 @@ impl Level {
     ///
     /// # Safety
     /// `guess` is writable, and the caller's alone.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn bump_guessed(&self, bytes: usize, guess: *mut usize) -> usize {
-        if !self.has_sequence() {
-            return 0;
-        }
-        // SAFETY: as in `bump`; the caller vouches for `guess`.
-        match unsafe { level_bump_guessed(self.areas.frame(), HEADER, bytes, guess) } {
-            REFUSED => 0,
-            at => at,
-        }
+        // SAFETY: as in `bump`; the content is a `Lab`; the caller vouches for `guess`.
+        unsafe { self.areas.level_bump_inlined::<Lab>(core::mem::offset_of!(Lab, slot), bytes, guess) }
     }
 
     /// A number for a mark.

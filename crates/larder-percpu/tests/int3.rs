@@ -303,8 +303,9 @@ fn level_bump() {
 }
 
 /// Every operation shares one guess, so it is wrong most of the time.
+static GUESS: AtomicUsize = AtomicUsize::new(1);
+
 fn level_bump_guessed() {
-    static GUESS: AtomicUsize = AtomicUsize::new(1);
     match unsafe { level::level_bump_guessed(SHARED.frame(), HEADER + at::REGION, PIECE, GUESS.as_ptr()) } {
         REFUSED => {}
         at => got(at),
@@ -544,6 +545,11 @@ fn list_push_inlined(node: usize) {
     unsafe { CORE.list_push_inlined::<Content>(at::LIST, node, node) };
 }
 
+#[inline(never)]
+fn level_bump_inlined() -> usize {
+    unsafe { SHARED.level_bump_inlined::<Content>(at::REGION, PIECE, GUESS.as_ptr()) }
+}
+
 /// As `transact`, by a commit that is inlined and adds `n`.
 fn transact_inlined(commit: fn(Hold) -> Result<(), NotStored>, n: u64) {
     commit_to(begin_inlined(), commit, n);
@@ -606,7 +612,7 @@ fn begin_in_c() -> Hold {
     if begun.token == 0 { begin_inlined() } else { copies::hold(frame, begun.index, begun.token) }
 }
 
-const INLINED: [Copied; 10] = [
+const INLINED: [Copied; 11] = [
     (
         "add, inlined",
         || add_inlined as *const () as usize,
@@ -625,6 +631,7 @@ const INLINED: [Copied; 10] = [
             list_push_inlined(node);
         },
     ),
+    ("level_bump_guessed, inlined", || level_bump_inlined as *const () as usize, || got(level_bump_inlined())),
     ("begin, inlined", || begin_inlined as *const () as usize, || transact_inlined(store_64_inlined, 1)),
     (
         "begin, inlined in C",

@@ -86,6 +86,18 @@ impl Core {
         unsafe { self.list_push(offset, first, last) };
     }
 
+    /// [`level::level_bump_guessed`], inlined: the address, or 0 where there is too little, the sequence is refused, or there is none.
+    ///
+    /// # Safety
+    /// As for the sequence; the areas' content is a `T`, and CPUs share them.
+    #[inline(always)]
+    pub unsafe fn level_bump_inlined<T>(&self, offset: usize, bytes: usize, guess: *mut usize) -> usize {
+        self.armable().map_or(0, |rseq_cs| {
+            // SAFETY: the frame is set up where there is something to arm; the caller vouches for the rest.
+            unsafe { inlined::level_bump_guessed::<T>(&self.frame, rseq_cs, HEADER + offset, bytes, guess) }
+        })
+    }
+
     #[cold]
     unsafe fn add_slow(&self, offset: usize, value: u64) {
         // SAFETY: as for `add`.

@@ -12,6 +12,7 @@ use core::arch::asm;
 use core::sync::atomic::Ordering;
 
 use super::frame::{Frame, HEADER, stride};
+use super::level::NUMBER_SHIFT;
 use super::table::{Id, RESTARTS};
 
 /// A sequence: arms by way of `{arm}`, the offset of `rseq_cs`, with `{t}`, which its range may use.
@@ -185,6 +186,74 @@ pub unsafe fn list_push<T>(frame: &Frame, rseq_cs: isize, offset: usize, first: 
         );
     }
     true
+}
+
+/// As [`level::level_bump_guessed`](super::level::level_bump_guessed); 0 where it was refused, too.
+///
+/// # Safety
+/// As there; the areas' content is a `T`, and `rseq_cs` is the frame's.
+#[inline(always)]
+pub unsafe fn level_bump_guessed<T>(
+    frame: &Frame,
+    rseq_cs: isize,
+    offset: usize,
+    bytes: usize,
+    guess: *mut usize,
+) -> usize {
+    let from: usize;
+    // SAFETY: the sequence writes `rseq_cs` of this thread's own area, the frontier, and the guess, which the caller vouches for.
+    unsafe {
+        inlined!(
+            level_bump_guessed;
+            by "{arm}", "{t}";
+            once [];
+            [
+                registered_or!("7f"),
+                "mov {t:e}, dword ptr fs:[{at}]",
+                "cmp {t:e}, dword ptr [{frame} + 32]",
+                "jae 7f",
+                "mov {next}, qword ptr [{frame} + 40]",
+                "mov {t:e}, dword ptr [{next} + {t} * 4]",
+                "shl {t}, {shift}",
+                "add {t}, qword ptr [{frame} + 16]",
+                "cmp qword ptr [{t} + 8], 0",
+                "jne 7f",
+                "add {t}, {offset}",
+                "mov rax, qword ptr [{guess}]",
+                "lea {next}, [rax + {bytes}]",
+                "cmp {next}, qword ptr [{t} + 8]",
+                "ja 6f",
+                // What was taken is known without the word that the commit brings.
+                "mov {from}, rax",
+                "lock cmpxchg qword ptr [{t}], {next}",
+            ];
+            then ["jne 6f", "mov qword ptr [{guess}], {next}", "8:",];
+            // The guess was wrong, or there is too little by it: what is there is the next guess, if it is another one.
+            aside [
+                "6:",
+                "mov {next}, qword ptr [{t}]",
+                "mov {from}, qword ptr [{guess}]",
+                "mov qword ptr [{guess}], {next}",
+                "cmp {next}, {from}",
+                "jne 2b",
+                "7:",
+                "xor {from:e}, {from:e}",
+                "jmp 8b",
+            ];
+            t = out(reg) _,
+            next = out(reg) _,
+            from = out(reg) from,
+            out("rax") _,
+            arm = in(reg) rseq_cs,
+            at = in(reg) frame.index.load(Ordering::Relaxed),
+            frame = in(reg) frame,
+            shift = const stride(size_of::<T>()).trailing_zeros(),
+            offset = in(reg) offset,
+            bytes = in(reg) bytes,
+            guess = in(reg) guess,
+        );
+    }
+    from & ((1 << NUMBER_SHIFT) - 1)
 }
 
 /// What [`begin`] found, and what its commits need not find again.

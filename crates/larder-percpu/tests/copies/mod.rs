@@ -29,6 +29,10 @@ unsafe extern "C" fn list_push(frame: &Frame, offset: usize, first: usize, last:
     u32::from(!unsafe { inlined::list_push::<Content>(frame, frame.rseq_cs.load(Relaxed), offset, first, last) })
 }
 
+unsafe extern "C" fn level_bump_guessed(frame: &Frame, offset: usize, bytes: usize, guess: *mut usize) -> usize {
+    unsafe { inlined::level_bump_guessed::<Content>(frame, frame.rseq_cs.load(Relaxed), offset, bytes, guess) }
+}
+
 unsafe extern "C" fn begin(frame: &Frame) -> Begun {
     let hold = unsafe { inlined::begin::<Content>(frame, frame.rseq_cs.load(Relaxed)) };
     Begun { token: hold.token, index: hold.index }
@@ -144,7 +148,7 @@ unsafe extern "C" fn replace(ground: &Ground, slot: usize, e0: usize, e1: usize,
 pub type Copied = (&'static str, fn() -> usize);
 
 /// The copies of sequences that also are functions.
-pub const OF_FUNCTIONS: [Copied; 9] = [
+pub const OF_FUNCTIONS: [Copied; 10] = [
     ("begin", || begin as *const () as usize),
     ("commit_store_32", || commit_store_32 as *const () as usize),
     ("commit_store_64", || commit_store_64 as *const () as usize),
@@ -154,6 +158,7 @@ pub const OF_FUNCTIONS: [Copied; 9] = [
     ("add", || add as *const () as usize),
     ("list_pop", || list_pop as *const () as usize),
     ("list_push", || list_push as *const () as usize),
+    ("level_bump_guessed", || level_bump_guessed as *const () as usize),
 ];
 
 /// What has another shape in C.
