@@ -642,7 +642,14 @@ fn every_one_shot_sequence() {
 #[test]
 fn every_inlined_sequence() {
     use one_shot::*;
-    let pairs = [(add as Script, add as Script), (list_pop, pop_and_push), (pop_and_push, pop_and_push)];
+    let pairs: [(Script, Script); 6] = [
+        (add, add),
+        (list_pop, pop_and_push),
+        (pop_and_push, pop_and_push),
+        (level_bump_guessed, level_bump_guessed),
+        (level_bump_numbered, level_bump_guessed),
+        (level_compare_store_pair, level_bump_guessed),
+    ];
     every_pair(&Code::inlined(), &pairs, &[pairs[0], pairs[1]], &filled());
 }
 

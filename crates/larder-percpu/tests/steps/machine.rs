@@ -643,7 +643,13 @@ impl Explorer<'_> {
                 let (a, b) = if line.mnemonic == Mnemonic::Cmp { (a, b) } else { (a & b, 0) };
                 compare(&mut state.threads[t], a, b);
             }
-            Mnemonic::Add | Mnemonic::Sub | Mnemonic::Imul | Mnemonic::Xor | Mnemonic::Shl | Mnemonic::Shr => {
+            Mnemonic::Add
+            | Mnemonic::Sub
+            | Mnemonic::Imul
+            | Mnemonic::And
+            | Mnemonic::Xor
+            | Mnemonic::Shl
+            | Mnemonic::Shr => {
                 let (left, right) = (self.value(a, state, t)?, self.value(b, state, t)?);
                 if line.mnemonic == Mnemonic::Sub {
                     compare(&mut state.threads[t], left, right);
@@ -652,6 +658,7 @@ impl Explorer<'_> {
                     Mnemonic::Add => left.wrapping_add(right),
                     Mnemonic::Sub => left.wrapping_sub(right),
                     Mnemonic::Imul => left.wrapping_mul(right),
+                    Mnemonic::And => left & right,
                     Mnemonic::Xor => left ^ right,
                     Mnemonic::Shr => left >> right,
                     _ => left << right,
