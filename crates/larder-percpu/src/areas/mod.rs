@@ -201,7 +201,7 @@ impl Core {
         match found {
             Ok((rseq_cs, index)) => {
                 frame.index.store(index, Ordering::Relaxed);
-                // ORDER domain.armable: Release, with the load in `armable`: base, stride and index are seen. Whoever is so early
+                // ORDER domain.armable: Release, with the load in `armable`: base, stride, map and index are seen. Whoever is so early
                 // finds no indices yet, and is refused.
                 frame.rseq_cs.store(rseq_cs, Ordering::Release);
             }

@@ -73,15 +73,22 @@ macro_rules! registered_or {
     };
 }
 
-/// As `area` in the shared text: `{t}` is the area's address.
+/// As `area` in the shared text: `{t}` is the area's address. With `shared` as `shared_area` there: by the map, and `{next}` is lost.
 macro_rules! area_or {
     ($refused:literal) => {
+        area_or!($refused, "")
+    };
+    ($refused:literal, shared) => {
+        area_or!($refused, "\nmov {next}, qword ptr [{frame} + 40]\nmov {t:e}, dword ptr [{next} + {t} * 4]")
+    };
+    ($refused:literal, $map:literal) => {
         concat!(
             registered_or!($refused),
             "\nmov {t:e}, dword ptr fs:[{at}]\n",
             "cmp {t:e}, dword ptr [{frame} + 32]\n",
             "jae ",
             $refused,
+            $map,
             "\nshl {t}, {shift}\n",
             "add {t}, qword ptr [{frame} + 16]\n",
             "cmp qword ptr [{t} + 8], 0\n",
@@ -93,8 +100,8 @@ macro_rules! area_or {
 
 /// As `place` in the shared text: `{t}` is the address of what lies at the offset.
 macro_rules! place_or {
-    ($refused:literal) => {
-        concat!(area_or!($refused), "\nadd {t}, {offset}")
+    ($refused:literal $(, $by:tt)?) => {
+        concat!(area_or!($refused $(, $by)?), "\nadd {t}, {offset}")
     };
 }
 
@@ -208,23 +215,13 @@ pub unsafe fn level_bump_guessed<T>(
             by "{arm}", "{t}";
             once [];
             [
-                registered_or!("7f"),
-                "mov {t:e}, dword ptr fs:[{at}]",
-                "cmp {t:e}, dword ptr [{frame} + 32]",
-                "jae 7f",
-                "mov {next}, qword ptr [{frame} + 40]",
-                "mov {t:e}, dword ptr [{next} + {t} * 4]",
-                "shl {t}, {shift}",
-                "add {t}, qword ptr [{frame} + 16]",
-                "cmp qword ptr [{t} + 8], 0",
-                "jne 7f",
-                "add {t}, {offset}",
+                place_or!("7f", shared),
+                // What was taken is known without the word that the commit brings.
                 "mov rax, qword ptr [{guess}]",
+                "mov {from}, rax",
                 "lea {next}, [rax + {bytes}]",
                 "cmp {next}, qword ptr [{t} + 8]",
                 "ja 6f",
-                // What was taken is known without the word that the commit brings.
-                "mov {from}, rax",
                 "lock cmpxchg qword ptr [{t}], {next}",
             ];
             then ["jne 6f", "mov qword ptr [{guess}], {next}", "8:",];
@@ -232,7 +229,6 @@ pub unsafe fn level_bump_guessed<T>(
             aside [
                 "6:",
                 "mov {next}, qword ptr [{t}]",
-                "mov {from}, qword ptr [{guess}]",
                 "mov qword ptr [{guess}], {next}",
                 "cmp {next}, {from}",
                 "jne 2b",
