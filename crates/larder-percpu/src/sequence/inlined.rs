@@ -225,9 +225,13 @@ pub unsafe fn level_bump_guessed<T>(
                 "lock cmpxchg qword ptr [{t}], {next}",
             ];
             then ["jne 6f", "mov qword ptr [{guess}], {next}", "8:",];
-            // The guess was wrong, or there is too little by it: what is there is the next guess, if it is another one.
+            // The guess was wrong, or there is too little by it: what is there is the next guess, if it is another one. Who took meanwhile has the
+            // line, and for a moment keeps it: with both trying at once every other attempt fails, and each moves the line.
             aside [
                 "6:",
+                "pause",
+                "pause",
+                "pause",
                 "mov {next}, qword ptr [{t}]",
                 "mov qword ptr [{guess}], {next}",
                 "cmp {next}, {from}",

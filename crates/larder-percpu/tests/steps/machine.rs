@@ -630,6 +630,7 @@ impl Explorer<'_> {
         }
         let (a, b) = (&line.operands[0], &line.operands[1]);
         match line.mnemonic {
+            Mnemonic::Pause => {}
             Mnemonic::Mov | Mnemonic::Movzx => {
                 let value = self.value(b, state, t)?;
                 self.set(a, state, t, value)?;
