@@ -458,7 +458,8 @@ fn collect_standing(stage: &mut Stage<'_>) {
             });
         }
         NUMBER.store(number, Ordering::Relaxed);
-        pacing::found_live(record.live, matches!(stage.request.cause, Cause::Explicit | Cause::MaxHeap));
+        let on_request = matches!(stage.request.cause, Cause::Explicit | Cause::MaxHeap);
+        pacing::found_live(record.live, record.allocated, on_request);
         HEAP.total.fetch_add(record.allocated.0 as u64, Ordering::Relaxed);
         HEAP.counts.since.fetch_sub(record.allocated.0, Ordering::Relaxed);
         HEAP.freed.store(0, Ordering::Relaxed);

@@ -20,6 +20,9 @@ static CENSUS: AtomicUsize = AtomicUsize::new(0);
 static ROOTS: AtomicUsize = AtomicUsize::new(0);
 /// As much as the last cycle traced, see [`crew::traced`]. Sync: as `ROOTS`.
 static TRACED: AtomicUsize = AtomicUsize::new(0);
+/// What was live before the last cycle, and allocated since then. Sync: as `ROOTS`.
+static LIVE_BEFORE: AtomicUsize = AtomicUsize::new(0);
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 /// Bytes that the next cycle may find live, if it marks beside the program. Sync: as `ROOTS`.
 static EXPECTED_LIVE: AtomicUsize = AtomicUsize::new(0);
 
@@ -76,8 +79,10 @@ pub(crate) fn budget(live: Bytes) -> Bytes {
     )
 }
 
-/// A cycle found so much live. The collector says so, before anything asks for a budget.
-pub(crate) fn found_live(live: Bytes, on_request: bool) {
+/// A cycle found so much live, where so much was allocated since the one before. The collector says so, before anything asks for a budget.
+pub(crate) fn found_live(live: Bytes, allocated: Bytes, on_request: bool) {
+    LIVE_BEFORE.store(HEAP.live.load(Ordering::Relaxed), Ordering::Relaxed);
+    ALLOCATED.store(allocated.0, Ordering::Relaxed);
     // Who asks for a cycle, or may not grow the heap, wants the rest back.
     let before = if on_request { Bytes(0) } else { Bytes(EXPECTED_LIVE.load(Ordering::Relaxed)) };
     let expected = larder_policy::concurrent::expected_live(before, live);
@@ -141,6 +146,17 @@ pub(crate) fn no_finalizer_is_new() {
 /// However many finalizers there are, so many bytes are allocated between cycles: less would be no progress.
 const LEAST_FOR_FINALIZERS: usize = 256 * 1024;
 
+/// What the last cycle found.
+fn last_found() -> crew::Last {
+    let bytes = |of: &AtomicUsize| Bytes(of.load(Ordering::Relaxed));
+    crew::Last {
+        traced: bytes(&TRACED),
+        live: bytes(&HEAP.live),
+        live_before: bytes(&LIVE_BEFORE),
+        allocated: bytes(&ALLOCATED),
+    }
+}
+
 fn crew_facts() -> CrewFacts {
     let asked = settings::MARKERS.load(Ordering::Relaxed);
     CrewFacts {
@@ -148,7 +164,7 @@ fn crew_facts() -> CrewFacts {
         asked: (asked > 0).then_some(asked),
         traced: match cycle::number() {
             0 => crew::traced_by_first(Bytes(HEAP.handed_out_since_cycle())),
-            _ => Bytes(TRACED.load(Ordering::Relaxed)),
+            _ => crew::traced_by_next(last_found(), Bytes(HEAP.handed_out_since_cycle())),
         },
     }
 }

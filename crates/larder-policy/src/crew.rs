@@ -9,8 +9,8 @@ pub struct CrewFacts {
     pub usable_cpus: usize,
     /// What the client asked for (`GC_MARKERS`, `GC_NPROCS`, `GC_set_markers_count`), if it did.
     pub asked: Option<usize>,
-    /// As much as the next cycle will trace: what the last one did, or what is expected of the first. Of the fixed heap by [`traced`] and
-    /// [`traced_by_first`].
+    /// As much as the next cycle will trace: what the last one did, or what is expected of the first. Of the fixed heap by [`traced`],
+    /// [`traced_by_first`] and [`traced_by_next`].
     pub traced: Bytes,
 }
 
@@ -27,6 +27,28 @@ pub fn traced(objects: usize, long: Bytes) -> Bytes {
 /// marker too many costs the first cycle some microseconds; one too few, half of its time.
 pub fn traced_by_first(allocated: Bytes) -> Bytes {
     Bytes(allocated.0 / 2)
+}
+
+/// What the last cycle found.
+#[derive(Clone, Copy, Debug)]
+pub struct Last {
+    /// As much as it traced.
+    pub traced: Bytes,
+    /// What it found live.
+    pub live: Bytes,
+    /// What the one before it found live.
+    pub live_before: Bytes,
+    /// What was allocated between the two.
+    pub allocated: Bytes,
+}
+
+/// As much as the next cycle may trace, where so much was allocated since the last: of that as much lives on as of what was allocated before it, and
+/// is like what was there. A heap that grows to twice its size from cycle to cycle would have the markers of the one before each time.
+pub fn traced_by_next(last: Last, allocated: Bytes) -> Bytes {
+    let grown = last.live.saturating_sub(last.live_before).0.min(last.allocated.0) as u128;
+    let will_grow = allocated.0 as u128 * grown / last.allocated.0.max(1) as u128;
+    let traced = last.traced.0 as u128;
+    Bytes((traced + traced * will_grow / last.live.0.max(1) as u128).min(usize::MAX as u128) as usize)
 }
 
 /// Work for one marker: about half a millisecond. Waking a thread costs a tenth of that, and on a machine that is busy
@@ -77,5 +99,20 @@ mod tests {
         assert_eq!(markers(traced(1, Bytes::mib(6))), 6);
         assert_eq!(markers(traced_by_first(Bytes::mib(6))), 3);
         assert_eq!(markers(traced_by_first(Bytes::mib(1))), 1);
+    }
+
+    #[test]
+    fn a_heap_that_grows_is_expected_to_grow_on() {
+        let expected = |live_before, live, allocated, since| {
+            let [live_before, live, allocated, since] = [live_before, live, allocated, since].map(Bytes::mib);
+            traced_by_next(Last { traced: Bytes(live.0 / 4), live, live_before, allocated }, since)
+        };
+        // Before, then, allocated between, allocated since.
+        assert_eq!(expected(0, 6, 6, 10), Bytes::mib(4), "all lives");
+        assert_eq!(expected(4, 6, 8, 8), Bytes::mib(2), "a quarter of it");
+        assert_eq!(expected(6, 6, 8, 80), Bytes(6 << 18), "as much dies");
+        assert_eq!(expected(8, 6, 8, 80), Bytes(6 << 18), "more dies");
+        assert_eq!(expected(0, 6, 2, 6), Bytes::mib(3), "it has grown by more than was counted");
+        assert_eq!(expected(0, 0, 0, 80), Bytes(0), "nothing is known");
     }
 }
