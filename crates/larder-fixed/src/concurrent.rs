@@ -56,7 +56,7 @@ use larder_sys::watch::{Kind, Watch};
 use larder_trace::crew::CREW;
 use larder_trace::marker::Tally;
 use larder_trace::{Entry, Marker};
-use larder_units::{Bytes, Nanos, PAGE};
+use larder_units::{Bytes, Nanos};
 
 use crate::barrier::{self, Algorithm};
 use crate::epochs::Epochs;
@@ -73,6 +73,7 @@ mod ending;
 mod guests;
 mod looking;
 mod marking;
+mod protected;
 mod stacks;
 mod watching;
 mod way;
@@ -590,7 +591,7 @@ pub(crate) fn finished(completed: bool, stop: Nanos, timeline: &mut Timeline) ->
         // Until the marker thread has a CPU, the program is faster than it.
         state.leaves = ending::begin(watch, state.watched)
             && policy::leaves_watch(WriteFacts {
-                watched: state.watched / PAGE.0,
+                watched: protected::pages(state.watched),
                 written: figures.pages.iter().sum(),
                 meanwhile: Bytes(meanwhile),
                 budget: Bytes(HEAP.budget.load(Ordering::Relaxed)),
@@ -684,6 +685,7 @@ pub(crate) unsafe fn after_fork_in_child() {
         && state.watched != 0
     {
         Watch::undo_in_child(kind, HEAP.space.base(), HEAP.space.base() + HEAP.space.span());
+        protected::clear(0, state.watched);
     }
     // The parent's thread may have been changing them: they are forgotten, not dropped.
     // SAFETY: a static of plain fields; the child has no other reference.

@@ -22,7 +22,7 @@ use crate::refill::find_byte;
 use crate::view::View;
 
 /// Pushes what marked objects have in `[low, high)`, which lies below the frontier and is a whole number of pages; what it has of large ones by way of
-/// their copies. Returns how many of the pages belong to large objects without pointers, which nobody watches.
+/// their copies. Returns how many of the pages nobody watches: those of free blocks, and of objects without pointers.
 pub(crate) fn push(marker: &mut Marker<'_, View>, copies: &mut Copies, new: u8, low: usize, high: usize) -> usize {
     let (mut at, mut unwatched) = (low, 0);
     while at < high {
@@ -47,8 +47,8 @@ pub(crate) fn push(marker: &mut Marker<'_, View>, copies: &mut Copies, new: u8, 
                     push_object(marker, start, descriptor, at, end);
                 }
             }
-            State::Large if b.descriptor.get() == 0 => unwatched += end - at,
-            _ => {}
+            State::Small | State::Large if b.descriptor.get() != 0 => {}
+            _ => unwatched += end - at,
         }
         at = end;
     }
@@ -85,9 +85,9 @@ pub(crate) fn head(b: &'static Block) -> &'static Block {
     if b.state() == State::Tail { unsafe { HEAP.space.block(b.head.get() as usize) } } else { b }
 }
 
-/// Whether a run, of which this is the first block, is a large object without pointers.
-pub(crate) fn is_large_and_pointer_free(b: &'static Block) -> bool {
-    b.state() == State::Large && b.descriptor.get() == 0
+/// Whether a run, of which this is the first block, holds objects without pointers, or is one.
+pub(crate) fn is_pointer_free(b: &'static Block) -> bool {
+    matches!(b.state(), State::Small | State::Large) && b.descriptor.get() == 0
 }
 
 /// Whether a run in use, of which this is the first block, holds something that is marked. While a cycle marks beside the program.

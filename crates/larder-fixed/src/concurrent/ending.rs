@@ -6,11 +6,13 @@
 //! older, that is all: the rest stays watched until the next cycle (`larder_policy::concurrent::leaves_watch`).
 
 use core::cell::UnsafeCell;
+use core::convert::Infallible;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use larder_sync::lock::Lock;
 use larder_sys::watch::{Ender, Watch};
 
+use super::protected;
 use crate::heap::HEAP;
 
 /// As many chunks as the range has at most.
@@ -110,10 +112,16 @@ fn take(chunk: usize) -> bool {
 
 impl Range {
     fn end(&self, from: usize, to: usize) {
-        if from < to {
-            let (base, shift) = (HEAP.space.base(), shift(self.bytes));
-            self.ender.end(base + (from << shift), base + (to << shift).min(self.bytes));
-        }
+        let shift = shift(self.bytes);
+        let (low, high) = (from << shift, (to << shift).min(self.bytes));
+        _ = protected::for_each_part(low, high.max(low), |is_protected, from, to| {
+            if is_protected {
+                let base = HEAP.space.base();
+                self.ender.end(base + from, base + to);
+                protected::clear(from, to);
+            }
+            Ok::<(), Infallible>(())
+        });
     }
 }
 

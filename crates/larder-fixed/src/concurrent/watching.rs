@@ -5,7 +5,7 @@ use larder_blocks::space::BLOCK_SHIFT;
 use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
 use larder_units::PAGE;
 
-use super::{State, Way, ahead, ending, is_on, own_state, wanted};
+use super::{State, Way, ahead, ending, is_on, own_state, protected, wanted};
 use crate::heap::HEAP;
 use crate::{barrier, dirty, generations};
 
@@ -56,12 +56,21 @@ fn go_on_with_what_was_left() {
     let Some(watch) = watch else { return };
     let low = HEAP.space.base();
     let mut free = low;
+    let mut end = |from: usize, to: usize| {
+        _ = protected::for_each_part(from - low, to - low, |is_protected, from, to| {
+            if is_protected {
+                watch.end(low + from, low + to);
+                protected::clear(from, to);
+            }
+            Ok::<(), WatchError>(())
+        });
+    };
     _ = for_each_watched(Kind::Uffd, low, low + *watched, Which::InUse, |low, high| {
-        watch.end(free, low);
+        end(free, low);
         free = high;
         Ok(())
     });
-    watch.end(free, low + *watched);
+    end(free, low + *watched);
     ending::cancel();
     *watched = 0;
 }
@@ -140,7 +149,13 @@ pub(super) fn watch_all() -> Result<(), WatchError> {
     state.watched = high - low;
     if let Some(watch) = &mut state.watch {
         extend(watch)?;
-        for_each_watched(kind, low, high, Which::InUse, |low, high| watch.begin(low, high))?;
+        for_each_watched(kind, low, high, Which::InUse, |from, to| {
+            watch.begin(from, to)?;
+            if kind == Kind::Uffd {
+                protected::set(from - low, to - low);
+            }
+            Ok(())
+        })?;
         pages_are_clean(kind, state.watched);
         generations::watch_has_begun();
     }
@@ -150,7 +165,7 @@ pub(super) fn watch_all() -> Result<(), WatchError> {
 /// So many bytes from the heap's beginning were made clean. For young cycles no page counts as written that was not.
 fn pages_are_clean(kind: Kind, bytes: usize) {
     if kind == Kind::Uffd && !generations::is_on() {
-        ahead::made_clean(bytes);
+        ahead::begin(bytes);
     }
 }
 
@@ -159,7 +174,7 @@ fn extend(watch: &mut Watch) -> Result<(), WatchError> {
     watch.extend(HEAP.space.base() + HEAP.space.mapped().0)
 }
 
-/// What is made clean. Never large objects without pointers: nobody asks what was written to them.
+/// What is made clean. Never objects without pointers: nobody asks what was written to them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
     /// Blocks in use, when the watch begins. Whoever is given another one writes to it, which then costs no fault.
@@ -174,7 +189,7 @@ impl Which {
     /// other CPUs as well.
     fn least_left_out(self) -> usize {
         match self {
-            Self::InUse => 4,
+            Self::InUse => 16,
             Self::Marked => 16,
         }
     }
@@ -184,7 +199,7 @@ impl Which {
             return false;
         }
         let head = dirty::head(block);
-        !dirty::is_large_and_pointer_free(head) && (self == Self::InUse || dirty::has_marked(head))
+        !dirty::is_pointer_free(head) && (self == Self::InUse || dirty::has_marked(head))
     }
 }
 
@@ -236,12 +251,31 @@ pub(super) fn fetch(
     *watched = (high - low).max(*watched);
     let Some(watch) = watch else { return Ok(0) };
     extend(watch)?;
-    let Some(which) = clean else { return watch.fetch(low, high, false, &mut f) };
+    let kind = watch.kind();
     let mut pages = 0;
-    for_each_watched(watch.kind(), low, high, which, |low, high| {
-        pages += watch.fetch(low, high, true, &mut f)?;
+    let Some(which) = clean else {
+        if kind != Kind::Uffd {
+            return watch.fetch(low, high, false, &mut f);
+        }
+        // What is not protected is written, by all that is known.
+        protected::for_each_part(0, high - low, |is_protected, from, to| {
+            if is_protected {
+                pages += watch.fetch(low + from, low + to, false, &mut f)?;
+            } else {
+                pages += (to - from) / PAGE.0;
+                f(low + from, low + to);
+            }
+            Ok::<(), WatchError>(())
+        })?;
+        return Ok(pages);
+    };
+    for_each_watched(kind, low, high, which, |from, to| {
+        pages += watch.fetch(from, to, true, &mut f)?;
+        if kind == Kind::Uffd {
+            protected::set(from - low, to - low);
+        }
         Ok(())
     })?;
-    pages_are_clean(watch.kind(), high - low);
+    pages_are_clean(kind, high - low);
     Ok(pages)
 }
