@@ -40,6 +40,15 @@ impl Run {
     }
 }
 
+/// Which end of a longer run is taken: what is taken from one end stays apart from what is taken from the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The first blocks.
+    Low,
+    /// The last ones.
+    High,
+}
+
 /// Free runs of one space.
 pub struct Pool {
     /// Guards everything below and every record in state `Free`. Rank: after the locks of the classes.
@@ -56,6 +65,10 @@ pub struct Pool {
     ///
     /// Sync: as `resident`.
     discarded: AtomicUsize,
+    /// First block of the run that is kept apart, and its length. Counted in `discarded`.
+    ///
+    /// Sync: written under `lock`.
+    apart: [AtomicUsize; 2],
 }
 
 const EMPTY: usize = NONE as usize;
@@ -68,6 +81,7 @@ impl Pool {
             bins: [const { AtomicUsize::new(EMPTY) }; BINS],
             resident: AtomicUsize::new(0),
             discarded: AtomicUsize::new(0),
+            apart: [const { AtomicUsize::new(0) }; 2],
         }
     }
 
@@ -147,7 +161,54 @@ impl Pool {
         if self.resident().0 + self.discarded().0 < n.0 {
             return None;
         }
-        self.take_shortest(space, n, |_| true)
+        self.take_shortest(space, n, End::Low, |_| true)
+    }
+
+    /// As [`Pool::take`], from that end of the run.
+    pub fn take_from(&self, space: &Space, n: Blocks, end: End) -> Option<Run> {
+        if self.resident().0 + self.discarded().0 < n.0 {
+            return None;
+        }
+        self.take_shortest(space, n, end, |_| true)
+    }
+
+    /// Keeps a run of never used blocks apart: whoever wants to lie beside others of its kind has it by [`take_apart`](Self::take_apart). What was
+    /// kept so far goes into the pool.
+    pub fn keep_apart(&self, space: &Space, run: Run) {
+        let _guard = self.lock.lock();
+        self.join(space);
+        self.apart[0].store(run.first, Ordering::Relaxed);
+        self.apart[1].store(run.blocks.0, Ordering::Relaxed);
+        self.discarded.store(self.discarded.load(Ordering::Relaxed) + run.blocks.0, Ordering::Relaxed);
+    }
+
+    /// Takes `n` blocks of what is kept apart.
+    pub fn take_apart(&self, n: Blocks) -> Option<Run> {
+        if self.apart[1].load(Ordering::Relaxed) < n.0 {
+            return None;
+        }
+        let _guard = self.lock.lock();
+        let [first, length] = [0, 1].map(|i: usize| self.apart[i].load(Ordering::Relaxed));
+        let left = length.checked_sub(n.0)?;
+        self.apart[0].store(first + n.0, Ordering::Relaxed);
+        self.apart[1].store(left, Ordering::Relaxed);
+        self.discarded.store(self.discarded.load(Ordering::Relaxed) - n.0, Ordering::Relaxed);
+        Some(Run { first, blocks: n, zero: true })
+    }
+
+    /// What is kept apart goes into the pool: memory is short.
+    pub fn join_apart(&self, space: &Space) {
+        let _guard = self.lock.lock();
+        self.join(space);
+    }
+
+    fn join(&self, space: &Space) {
+        let [first, length] = [0, 1].map(|i: usize| self.apart[i].load(Ordering::Relaxed));
+        if length > 0 {
+            self.apart[1].store(0, Ordering::Relaxed);
+            self.discarded.store(self.discarded.load(Ordering::Relaxed) - length, Ordering::Relaxed);
+            self.give_locked(space, Run { first, blocks: Blocks(length), zero: true });
+        }
     }
 
     /// As [`Pool::take`], of the runs that have memory behind them.
@@ -155,10 +216,10 @@ impl Pool {
         if self.resident() < n {
             return None;
         }
-        self.take_shortest(space, n, |first| first.size.get() != 1)
+        self.take_shortest(space, n, End::Low, |first| first.size.get() != 1)
     }
 
-    fn take_shortest(&self, space: &Space, n: Blocks, fits: impl Fn(&Block) -> bool) -> Option<Run> {
+    fn take_shortest(&self, space: &Space, n: Blocks, end: End, fits: impl Fn(&Block) -> bool) -> Option<Run> {
         let _guard = self.lock.lock();
         for bin in Self::bin(n.0)..BINS {
             let mut at = self.bins[bin].load(Ordering::Relaxed);
@@ -179,7 +240,11 @@ impl Pool {
             if let Some(first) = best {
                 let mut run = self.unlink(space, first);
                 if run.blocks.0 > n.0 {
-                    let rest = Run { first: run.first + n.0, blocks: run.blocks - n, zero: run.zero };
+                    let mut rest = Run { blocks: run.blocks - n, ..run };
+                    match end {
+                        End::Low => rest.first += n.0,
+                        End::High => run.first += rest.blocks.0,
+                    }
                     self.link(space, rest);
                     run.blocks = n;
                 }
@@ -399,6 +464,27 @@ mod tests {
         }
         p.give(&s, zero);
         assert_eq!(p.take_merging(&s, Blocks(64)).unwrap().blocks, Blocks(64));
+    }
+
+    #[test]
+    fn what_is_kept_apart_goes_to_who_asks_for_it_until_it_is_wanted() {
+        let (s, p) = (space(), Pool::new());
+        let first = s.take_fresh(Blocks(40)).unwrap();
+        assert!(p.take_apart(Blocks(1)).is_none());
+        p.keep_apart(&s, Run { first, blocks: Blocks(10), zero: true });
+        assert_eq!((p.discarded(), p.take(&s, Blocks(1)).is_none()), (Blocks(10), true));
+        let run = p.take_apart(Blocks(4)).unwrap();
+        assert_eq!((run.first, run.blocks, run.zero, p.discarded()), (first, Blocks(4), true, Blocks(6)));
+        assert!(p.take_apart(Blocks(7)).is_none());
+        // The next one: the rest of this one is everybody's.
+        p.keep_apart(&s, Run { first: first + 20, blocks: Blocks(20), zero: true });
+        assert_eq!(p.discarded(), Blocks(26));
+        assert_eq!(p.take_from(&s, Blocks(2), End::High).unwrap().first, first + 8);
+        assert_eq!(p.take_from(&s, Blocks(2), End::Low).unwrap().first, first + 4);
+        assert!(p.take(&s, Blocks(3)).is_none());
+        p.join_apart(&s);
+        assert_eq!((p.take(&s, Blocks(20)).unwrap().first, p.discarded()), (first + 20, Blocks(2)));
+        assert!(p.take_apart(Blocks(1)).is_none());
     }
 
     #[test]

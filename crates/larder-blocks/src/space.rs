@@ -309,6 +309,11 @@ impl Space {
 
     /// Takes `n` blocks that were never used; their content is zero. Safe in a signal handler that interrupted anything.
     pub fn take_fresh(&self, n: Blocks) -> Option<usize> {
+        self.take_fresh_for(n, n)
+    }
+
+    /// As [`take_fresh`](Self::take_fresh), where only so many of the `n` blocks are written soon.
+    pub fn take_fresh_for(&self, n: Blocks, soon: Blocks) -> Option<usize> {
         let mut first = self.frontier.load(Ordering::Relaxed);
         loop {
             let end = first.checked_add(n.0).filter(|&e| e <= self.reserved.load(Ordering::Relaxed))?;
@@ -327,7 +332,7 @@ impl Space {
                         && run.start >= AHEAD_FROM.0
                         && run.end > self.there.load(Ordering::Relaxed)
                     {
-                        self.have_pages_ahead(run);
+                        self.have_pages_ahead(run.start..(first + soon.0) << BLOCK_SHIFT);
                     }
                     return Some(first);
                 }

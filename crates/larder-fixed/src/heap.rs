@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use larder_blocks::Space;
 use larder_blocks::owners::Owners;
-use larder_blocks::pool::{Pool, Run};
+use larder_blocks::pool::{End, Pool, Run};
 use larder_lab::{Association, Labs};
 use larder_policy::backing::prefers_small_pages;
 use larder_policy::pacing;
@@ -283,15 +283,16 @@ impl Heap {
         max.0 == 0 || self.size().0 + n.to_bytes().0 <= max.0
     }
 
-    /// Takes `n` blocks out of the pool.
-    pub fn take_blocks(&self, n: Blocks) -> Option<Run> {
+    /// Takes `n` blocks out of the pool, from that end of a run.
+    pub fn take_blocks(&self, n: Blocks, end: End) -> Option<Run> {
         let _growth = self.growth();
-        self.within_maximum(self.pool.take(&self.space, n)?)
+        self.within_maximum(self.pool.take_from(&self.space, n, end)?)
     }
 
     /// The same, put together from neighbours in the pool.
     pub fn take_merged_blocks(&self, n: Blocks) -> Option<Run> {
         let _growth = self.growth();
+        self.pool.join_apart(&self.space);
         self.within_maximum(self.pool.take_merging(&self.space, n)?)
     }
 
@@ -314,10 +315,15 @@ impl Heap {
 
     /// Takes `n` blocks that were never used, if the maximum allows.
     pub fn grow(&self, n: Blocks) -> Option<Run> {
+        self.grow_for(n, n)
+    }
+
+    /// The same, where only so many of the `n` blocks are written soon.
+    fn grow_for(&self, n: Blocks, soon: Blocks) -> Option<Run> {
         let growth = self.growth();
         let threads = REGISTRY.count() as usize;
         self.space.prefer_small_pages(prefers_small_pages(threads, crate::pacing::usable_cpus()));
-        let run = self.grow_in_handler(n)?;
+        let run = self.grow_unheard(n, soon)?;
         drop(growth);
         let size = self.size().0;
         crate::group::look_while_growing();
@@ -330,10 +336,28 @@ impl Heap {
 
     /// The same in a signal handler, whose thread may be in the middle of it. The client is told the next time.
     pub fn grow_in_handler(&self, n: Blocks) -> Option<Run> {
+        self.grow_unheard(n, n)
+    }
+
+    fn grow_unheard(&self, n: Blocks, soon: Blocks) -> Option<Run> {
         if !self.may_grow(n) {
             return None;
         }
-        Some(Run { first: self.space.take_fresh(n)?, blocks: n, zero: true })
+        Some(Run { first: self.space.take_fresh_for(n, soon)?, blocks: n, zero: true })
+    }
+
+    /// As [`grow`](Self::grow), for what is to lie beside others of its kind: a longer run, the rest of which is kept for such.
+    pub fn grow_apart(&self, n: Blocks) -> Option<Run> {
+        if let Some(run) = self.pool.take_apart(n) {
+            return Some(run);
+        }
+        let at_once = larder_policy::backing::apart(self.size());
+        if at_once.0 <= n.0 || !self.may_grow(at_once) {
+            return self.grow(n);
+        }
+        let whole = self.grow_for(at_once, n)?;
+        self.pool.keep_apart(&self.space, Run { first: whole.first + n.0, blocks: at_once - n, ..whole });
+        Some(Run { blocks: n, ..whole })
     }
 
     /// Tells the client how large the heap is now.

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use larder_blocks::block::{Block, NONE, State};
 use larder_blocks::class::{self, CLASSES};
 use larder_blocks::owners::{Origin, Release};
-use larder_blocks::pool::Run;
+use larder_blocks::pool::{End, Run};
 use larder_blocks::space::Place;
 use larder_lab::{Installed, slot_offset};
 use larder_sync::intake::{self, Intake};
@@ -161,7 +161,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
                 point(Point::BeforeBlocks);
                 let n = Blocks(c.blocks as usize);
                 let (run, fresh) = if looked_at == parts {
-                    let (run, fresh) = take_block(owner, n, &mut origin)?;
+                    let (run, fresh) = take_block(owner, n, kind, &mut origin)?;
                     if fresh {
                         HEAP.space.have_pages_behind(run.first, run.blocks);
                     }
@@ -289,9 +289,11 @@ pub(crate) fn release_locked(class: usize, from: usize, to: usize) {
     release(from, to);
 }
 
-/// A free run of blocks for an owner, and whether it is known to be zero.
-fn take_block(owner: Option<usize>, n: Blocks, origin: &mut Origin) -> Option<(Run, bool)> {
-    let Some(owner) = owner else { return take_shared_blocks(n) };
+/// A free run of blocks for an owner's objects of a kind, and whether it is known to be zero.
+fn take_block(owner: Option<usize>, n: Blocks, kind: usize, origin: &mut Origin) -> Option<(Run, bool)> {
+    // What has no pointers is not watched by cycles beside the program: the more of it lies together, the fewer parts they watch.
+    let end = if kind::is_pointer_free(kind) { End::High } else { End::Low };
+    let Some(owner) = owner else { return take_shared_blocks(n, end) };
     let (run, from) = sharing::take(owner, n)?;
     *origin = from;
     Some((run, run.zero))
@@ -299,24 +301,28 @@ fn take_block(owner: Option<usize>, n: Blocks, origin: &mut Origin) -> Option<(R
 
 /// A free run of blocks for nobody, and whether it is known to be zero: from the pool, from blocks that turn out to be empty,
 /// from owners, fresh, or put together from neighbours in the pool.
-pub(crate) fn take_shared_blocks(n: Blocks) -> Option<(Run, bool)> {
-    if let Some(run) = HEAP.take_blocks(n) {
+pub(crate) fn take_shared_blocks(n: Blocks, end: End) -> Option<(Run, bool)> {
+    if let Some(run) = HEAP.take_blocks(n, end) {
         return Some((run, run.zero));
     }
     // Before the heap grows, blocks of other classes are looked at: each cycle's garbage is found before new memory.
     while pacing::census(n) {
-        if let Some(run) = HEAP.take_blocks(n) {
+        if let Some(run) = HEAP.take_blocks(n, end) {
             return Some((run, run.zero));
         }
     }
     if sharing::is_used() && HEAP.owners.free().0 >= n.0 {
         // Owners' free blocks are no reason to grow: together they may be long enough.
         HEAP.owners.give_all(&HEAP.space, &HEAP.pool);
-        if let Some(run) = HEAP.take_blocks(n) {
+        if let Some(run) = HEAP.take_blocks(n, end) {
             return Some((run, run.zero));
         }
     }
-    HEAP.grow(n).map(|run| (run, true)).or_else(|| {
+    let fresh = match end {
+        End::Low => HEAP.grow(n),
+        End::High => HEAP.grow_apart(n),
+    };
+    fresh.map(|run| (run, true)).or_else(|| {
         let run = HEAP.take_merged_blocks(n)?;
         Some((run, run.zero))
     })

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use larder_blocks::block::NONE;
 pub use larder_blocks::owners::{Figures, Ratio, Sharing};
 use larder_blocks::owners::{MOST, MOST_CPUS, Origin, Release};
-use larder_blocks::pool::Run;
+use larder_blocks::pool::{End, Run};
 use larder_policy::sharing::{RatioFacts, regulated};
 use larder_sys::topology::{self, Level, leader};
 use larder_sys::{cgroup, clock, cpus, env};
@@ -189,10 +189,10 @@ pub(crate) fn current() -> Option<usize> {
 /// `n` blocks for an owner: the steps of 2.2.4.
 pub(crate) fn take(owner: usize, n: Blocks) -> Option<(Run, Origin)> {
     let new = |n: Blocks| {
-        HEAP.take_blocks(n).or_else(|| HEAP.grow(n)).or_else(|| {
+        HEAP.take_blocks(n, End::Low).or_else(|| HEAP.grow(n)).or_else(|| {
             // No memory: then everything that is free is everybody's.
             HEAP.owners.give_all(&HEAP.space, &HEAP.pool);
-            HEAP.take_blocks(n).or_else(|| HEAP.take_merged_blocks(n))
+            HEAP.take_blocks(n, End::Low).or_else(|| HEAP.take_merged_blocks(n))
         })
     };
     HEAP.owners.take(&HEAP.space, &HEAP.pool, (owner, cpus::current()), n, pacing::census, new)

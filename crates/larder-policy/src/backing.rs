@@ -1,4 +1,6 @@
-//! What kind of pages is behind memory that the heap grows into.
+//! What kind of pages is behind memory that the heap grows into, and how much it grows at once.
+
+use larder_units::{Blocks, Bytes};
 
 /// Threads for each CPU up to which new memory is asked to come in huge pages.
 const THREADS_FOR_A_CPU: usize = 4;
@@ -13,9 +15,28 @@ pub fn prefers_small_pages(threads: usize, usable_cpus: usize) -> bool {
     threads > THREADS_FOR_A_CPU * usable_cpus
 }
 
+/// Where a heap is as large as this, what has no pointers has parts of its own ...
+const APART_FROM: Bytes = Bytes::mib(32);
+/// ... that are so long, of its size: memory that is not used before the next cycle at worst.
+const APART_SHARE: usize = 128;
+/// No longer: huge pages are not for what is as long as one of them.
+const MOST_APART: Blocks = Blocks(64);
+
+/// As many blocks as the heap grows by for objects without pointers, of which the rest is kept for others of that kind; none where it is small.
+pub fn apart(size: Bytes) -> Blocks {
+    if size < APART_FROM { Blocks(0) } else { Bytes(size.0 / APART_SHARE).to_blocks_rounded_up().min(MOST_APART) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_is_large_has_parts() {
+        for (mib, blocks) in [(1, 0), (31, 0), (32, 16), (64, 32), (128, 64), (4000, 64)] {
+            assert_eq!(apart(Bytes::mib(mib)), Blocks(blocks), "{mib} MiB");
+        }
+    }
 
     #[test]
     fn few_threads_take_huge_pages() {

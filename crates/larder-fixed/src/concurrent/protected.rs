@@ -1,4 +1,5 @@
-//! Blocks whose pages may be protected: a bit each, so that nobody asks the kernel about the others, nor takes from them what they do not have.
+//! Blocks whose pages may be protected: a bit each, so that nobody asks the kernel about the others, nor takes from them what they do not have. And
+//! another for blocks in which nothing is looked for, whether written or not.
 //!
 //! A bit is set after the pages of its block were protected, and cleared when all of them were made writable. A block without its bit may still be
 //! protected, if a thread made it writable while it was being protected: then its first writes cost a fault, and nothing else. Without a bit it counts as written.
@@ -13,9 +14,13 @@ const BITS: usize = 1 << 22;
 const IN_A_WORD: usize = u64::BITS as usize;
 /// Sync: claims; where one is missed that costs time.
 static PROTECTED: [AtomicU64; BITS / IN_A_WORD] = [const { AtomicU64::new(0) }; BITS / IN_A_WORD];
+/// Blocks that were seen to be without pointers by a cycle that marks: until it has ended they stay what they are. Sync: written by the marker thread.
+static IGNORED: [AtomicU64; BITS / IN_A_WORD] = [const { AtomicU64::new(0) }; BITS / IN_A_WORD];
 
-/// Unprotected blocks beside one another that are worth a system call less, and an interruption of the other CPUs.
-const LEAST_LEFT_OUT: usize = 16;
+/// Blocks beside one another that are left out of what is to be made writable: fewer are not worth a system call, which interrupts the other CPUs as well.
+pub(super) const LEAST_LEFT_WRITABLE: usize = 16;
+/// The same where the kernel is only asked: it looks at as many pages in the time that a call takes.
+pub(super) const LEAST_NOT_ASKED_ABOUT: usize = 64;
 
 /// Calls `f` for the words in which the bits of `[low, high)` are, bytes from the heap's beginning that end with blocks, and which bits these are.
 fn for_each_word(low: usize, high: usize, mut f: impl FnMut(&AtomicU64, u64)) {
@@ -24,6 +29,43 @@ fn for_each_word(low: usize, high: usize, mut f: impl FnMut(&AtomicU64, u64)) {
         let n = (IN_A_WORD - block % IN_A_WORD).min(end - block);
         f(&PROTECTED[block / IN_A_WORD], (u64::MAX >> (IN_A_WORD - n)) << (block % IN_A_WORD));
         block += n;
+    }
+}
+
+/// The bits of the blocks from this one to the end of its word, the first one lowest; none beyond the last block that has one.
+fn bits_from(of: &[AtomicU64], block: usize) -> u64 {
+    of.get(block / IN_A_WORD).map_or(0, |word| word.load(Ordering::Relaxed) >> (block % IN_A_WORD))
+}
+
+/// Between cycles, of which the last one looked at blocks in `[0, high)`: what they are may change.
+pub(super) fn ignore_none(high: usize) {
+    for word in &IGNORED[..(high >> BLOCK_SHIFT).min(BITS).div_ceil(IN_A_WORD)] {
+        if word.load(Ordering::Relaxed) != 0 {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A block in use has no pointers. While a cycle marks.
+pub(super) fn ignore(block: usize) {
+    if let Some(word) = IGNORED.get(block / IN_A_WORD) {
+        word.store(word.load(Ordering::Relaxed) | 1 << (block % IN_A_WORD), Ordering::Relaxed);
+    }
+}
+
+/// Calls `f` for the parts of `[low, high)` that are not ignored.
+pub(super) fn for_each_not_ignored(low: usize, high: usize, mut f: impl FnMut(usize, usize)) {
+    let (mut block, end) = (low >> BLOCK_SHIFT, high >> BLOCK_SHIFT);
+    while block < end {
+        let ignored = bits_from(&IGNORED, block);
+        let to_next = IN_A_WORD - block % IN_A_WORD;
+        let skipped = ((!ignored).trailing_zeros() as usize).min(to_next);
+        let n = ((ignored >> (skipped % IN_A_WORD)).trailing_zeros() as usize).min(to_next - skipped);
+        let (from, to) = ((block + skipped).min(end), (block + skipped + n).min(end));
+        if from < to {
+            f(from << BLOCK_SHIFT, to << BLOCK_SHIFT);
+        }
+        block = to.max(block + skipped);
     }
 }
 
@@ -56,10 +98,11 @@ pub(super) fn pages(high: usize) -> usize {
     blocks * (BLOCK.0 / PAGE.0)
 }
 
-/// Calls `f` for parts of `[low, high)`, which end with blocks, one after the other: whether they may be protected. Few blocks that are not count as those around them.
+/// Calls `f` for parts of `[low, high)`, which end with blocks, one after the other: whether they may be protected. Fewer than `least` blocks that are not count as those
+/// around them.
 pub(super) fn for_each_part<E>(
-    low: usize,
-    high: usize,
+    [low, high]: [usize; 2],
+    least: usize,
     mut f: impl FnMut(bool, usize, usize) -> Result<(), E>,
 ) -> Result<(), E> {
     let (first, end) = (low >> BLOCK_SHIFT, high >> BLOCK_SHIFT);
@@ -81,7 +124,7 @@ pub(super) fn for_each_part<E>(
         if block >= end {
             break;
         }
-        if block >= until + LEAST_LEFT_OUT || until == begin {
+        if block >= until + least || until == begin {
             if begin < until {
                 f(true, address(begin), address(until))?;
             }
@@ -108,7 +151,7 @@ mod tests {
         let at = |block: usize| block * BLOCK.0;
         let parts = |low, high| {
             let mut parts = Vec::new();
-            for_each_part(at(low), at(high), |is, low, high| {
+            for_each_part([at(low), at(high)], 4, |is, low, high| {
                 parts.push((is, low / BLOCK.0, high / BLOCK.0));
                 Ok::<(), ()>(())
             })
@@ -136,6 +179,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_ignored_is_left_out() {
+        const FIRST: usize = 2000;
+        let parts = |low: usize, high: usize| {
+            let mut seen = vec![false; 300];
+            for_each_not_ignored((FIRST + low) * BLOCK.0, (FIRST + high) * BLOCK.0, |from, to| {
+                let [from, to] = [from, to].map(|at| at / BLOCK.0 - FIRST);
+                assert!(from < to && !seen[from..to].contains(&true));
+                seen[from..to].fill(true);
+            });
+            seen
+        };
+        let mut is_ignored = [false; 300];
+        for block in [0, 1, 5, 47, 48, 49, 111, 112, 113, 250].into_iter().chain(120..230) {
+            ignore(FIRST + block);
+            is_ignored[block] = true;
+        }
+        for (low, high) in [(0, 300), (1, 112), (47, 50), (48, 49), (130, 200), (130, 240), (112, 113)] {
+            for (block, seen) in parts(low, high).into_iter().enumerate() {
+                assert_eq!(seen, (low..high).contains(&block) && !is_ignored[block], "{block} of {low}..{high}");
+            }
+        }
+        ignore(BITS);
+        ignore_none((FIRST + 300) * BLOCK.0);
+        assert!(parts(0, 300).iter().all(|&seen| seen));
+    }
+
+    #[test]
     fn parts_are_right_whatever_is_set() {
         // Above the blocks of the other test.
         const FIRST: usize = 1000;
@@ -153,15 +223,15 @@ mod tests {
                 set((FIRST + low) * BLOCK.0, (FIRST + high) * BLOCK.0);
             }
             let (low, high) = (random(150), 150 + random(150));
-            let mut at = low;
-            for_each_part((FIRST + low) * BLOCK.0, (FIRST + high) * BLOCK.0, |protected, from, to| {
+            let (mut at, least) = (low, 1 + random(20));
+            for_each_part([low, high].map(|at| (FIRST + at) * BLOCK.0), least, |protected, from, to| {
                 let [from, to] = [from, to].map(|at| at / BLOCK.0 - FIRST);
                 assert!(from == at && from < to);
                 let part = &is_set[from..to];
                 // Gaps are short inside, and both ends are set.
                 let gap = part.split(|&set| set).map(<[bool]>::len).max().unwrap();
                 let ends = part[0] && part[part.len() - 1];
-                assert!(if protected { ends && gap < LEAST_LEFT_OUT } else { gap == part.len() }, "{part:?}");
+                assert!(if protected { ends && gap < least } else { gap == part.len() }, "{part:?}");
                 at = to;
                 Ok::<(), ()>(())
             })

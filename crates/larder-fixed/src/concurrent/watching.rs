@@ -1,6 +1,6 @@
 //! Which pages of the heap are made clean, and which were written since.
 
-use larder_blocks::block::{Block, State as BlockState};
+use larder_blocks::block::State as BlockState;
 use larder_blocks::space::BLOCK_SHIFT;
 use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
 use larder_units::PAGE;
@@ -11,8 +11,9 @@ use crate::{barrier, dirty, generations};
 
 /// Between cycles, before the watch itself ends or goes on: what is wanted in a cycle only.
 pub(super) fn end_what_a_cycle_has() {
-    let State { watch, stacks, copies, .. } = own_state();
+    let State { watch, watched, stacks, copies, .. } = own_state();
     ahead::over();
+    protected::ignore_none(*watched);
     stacks.end(watch.as_mut());
     copies.clear();
 }
@@ -57,13 +58,17 @@ fn go_on_with_what_was_left() {
     let low = HEAP.space.base();
     let mut free = low;
     let mut end = |from: usize, to: usize| {
-        _ = protected::for_each_part(from - low, to - low, |is_protected, from, to| {
-            if is_protected {
-                watch.end(low + from, low + to);
-                protected::clear(from, to);
-            }
-            Ok::<(), WatchError>(())
-        });
+        _ = protected::for_each_part(
+            [from - low, to - low],
+            protected::LEAST_LEFT_WRITABLE,
+            |is_protected, from, to| {
+                if is_protected {
+                    watch.end(low + from, low + to);
+                    protected::clear(from, to);
+                }
+                Ok::<(), WatchError>(())
+            },
+        );
     };
     _ = for_each_watched(Kind::Uffd, low, low + *watched, Which::InUse, |low, high| {
         end(free, low);
@@ -194,12 +199,20 @@ impl Which {
         }
     }
 
-    fn has(self, block: &'static Block) -> bool {
+    fn has(self, index: usize) -> bool {
+        // SAFETY: the caller's, below the frontier.
+        let block = unsafe { HEAP.space.block(index) };
         if !matches!(block.state(), BlockState::Small | BlockState::Large | BlockState::Tail) {
             return false;
         }
         let head = dirty::head(block);
-        !dirty::is_pointer_free(head) && (self == Self::InUse || dirty::has_marked(head))
+        if dirty::is_pointer_free(head) {
+            if self == Self::Marked {
+                protected::ignore(index);
+            }
+            return false;
+        }
+        self == Self::InUse || dirty::has_marked(head)
     }
 }
 
@@ -218,8 +231,7 @@ fn for_each_watched(
     // First block of the run in use, and the first after it.
     let mut run = (0, 0);
     for index in 0..(high - low) >> BLOCK_SHIFT {
-        // SAFETY: below the frontier.
-        if !which.has(unsafe { HEAP.space.block(index) }) {
+        if !which.has(index) {
             continue;
         }
         if index >= run.1 + which.least_left_out() {
@@ -258,12 +270,14 @@ pub(super) fn fetch(
             return watch.fetch(low, high, false, &mut f);
         }
         // What is not protected is written, by all that is known.
-        protected::for_each_part(0, high - low, |is_protected, from, to| {
+        protected::for_each_part([0, high - low], protected::LEAST_NOT_ASKED_ABOUT, |is_protected, from, to| {
             if is_protected {
                 pages += watch.fetch(low + from, low + to, false, &mut f)?;
             } else {
-                pages += (to - from) / PAGE.0;
-                f(low + from, low + to);
+                protected::for_each_not_ignored(from, to, |from, to| {
+                    pages += (to - from) / PAGE.0;
+                    f(low + from, low + to);
+                });
             }
             Ok::<(), WatchError>(())
         })?;
