@@ -109,25 +109,37 @@ pub struct OvertakenFacts {
     pub last: u32,
     /// The longest pause that is wanted.
     pub goal: Nanos,
+    /// There are many threads for each CPU: see [`makes_way`].
+    pub is_crowded: bool,
 }
 
-/// The most cycles in a row that are done in one stop.
+/// The most cycles in a row that are done in one stop, and how many times as many as before.
 const LONGEST_BACKOFF: u32 = 16;
+const BACKOFF_GROWS: u32 = 2;
 /// As much longer than the pause that is wanted may a stop be that is chosen.
 const BEARABLE: u128 = 8;
+/// The same of many threads that allocate a budget before the marker thread has had a CPU: so each of them waits for one as long as for such a stop.
+const LONGEST_BACKOFF_OF_MANY: u32 = 256;
+const BACKOFF_OF_MANY_GROWS: u32 = 4;
+const BEARABLE_FOR_MANY: u128 = 32;
 
 /// How many cycles are done in one stop before another is tried beside the program: one, or twice as many as the last time, after a cycle that was overtaken and
 /// did not spare the program half of the stop that a whole cycle is. None where its stops were as short as is wanted, and that of a whole cycle is not; and none
-/// where that is so long that anything else is better.
+/// where that is so long that anything else is better. With many threads four times as many, and longer stops are chosen.
 pub fn backoff(facts: OvertakenFacts) -> u32 {
     let Some((took, of)) = facts.whole else { return 0 };
     let whole = u128::from(took.0) * facts.bytes.0 as u128 / of.0.max(1) as u128;
     let [longest, goal] = [facts.longest, facts.goal].map(|time| u128::from(time.0));
     let is_spared = whole > goal && (longest * 2 <= whole || longest <= goal);
-    if is_spared || whole > goal * BEARABLE {
+    let (bearable, grows, most) = if facts.is_crowded {
+        (BEARABLE_FOR_MANY, BACKOFF_OF_MANY_GROWS, LONGEST_BACKOFF_OF_MANY)
+    } else {
+        (BEARABLE, BACKOFF_GROWS, LONGEST_BACKOFF)
+    };
+    if is_spared || whole > goal * bearable {
         return 0;
     }
-    (facts.last * 2).clamp(1, LONGEST_BACKOFF)
+    (facts.last * grows).clamp(1, most)
 }
 
 /// What a program allocated in a time.
@@ -439,32 +451,38 @@ mod tests {
     #[test]
     fn cycles_that_spare_the_program_nothing_are_backed_off_from() {
         let table = [
-            // longest us, MiB; whole: us, MiB; last -> backoff
-            (2000, 20, Some((2000, 20)), 0, 1),
-            (2000, 20, Some((2000, 20)), 1, 2),
-            (2000, 20, Some((2000, 20)), 4, 8),
-            (2000, 20, Some((2000, 20)), 16, 16),
-            // Of four times as much, a whole one would have taken 8 ms; of five times as much, too long to be chosen.
-            (5000, 80, Some((2000, 20)), 2, 4),
-            (9000, 100, Some((2000, 20)), 2, 0),
+            // longest us, MiB; whole: us, MiB; last -> backoff, of many threads
+            (2000, 20, Some((2000, 20)), 0, [1, 1]),
+            (2000, 20, Some((2000, 20)), 1, [2, 4]),
+            (2000, 20, Some((2000, 20)), 4, [8, 16]),
+            (2000, 20, Some((2000, 20)), 16, [16, 64]),
+            (2000, 20, Some((2000, 20)), 256, [16, 256]),
+            // Of four times as much, a whole one would have taken 8 ms; of five times as much, too long to be chosen, or more.
+            (5000, 80, Some((2000, 20)), 2, [4, 8]),
+            (9000, 100, Some((2000, 20)), 2, [0, 8]),
+            (31000, 320, Some((2000, 20)), 2, [0, 8]),
+            (31000, 330, Some((2000, 20)), 2, [0, 0]),
             // Half of it was spared.
-            (4000, 80, Some((2000, 20)), 2, 0),
+            (4000, 80, Some((2000, 20)), 2, [0, 0]),
             // As short as is wanted, and a whole one is not, or is as well.
-            (1000, 20, Some((1200, 20)), 2, 0),
-            (900, 20, Some((1000, 20)), 2, 4),
-            (400, 20, Some((1000, 20)), 2, 4),
-            (2000, 20, None, 2, 0),
+            (1000, 20, Some((1200, 20)), 2, [0, 0]),
+            (900, 20, Some((1000, 20)), 2, [4, 8]),
+            (400, 20, Some((1000, 20)), 2, [4, 8]),
+            (2000, 20, None, 2, [0, 0]),
         ];
         for (longest, bytes, whole, last, expected) in table {
             let whole = whole.map(|(us, mib): (u64, usize)| (Nanos(us * 1000), Bytes::mib(mib)));
-            let facts = OvertakenFacts {
-                longest: Nanos(longest * 1000),
-                bytes: Bytes::mib(bytes),
-                whole,
-                last,
-                goal: Nanos(1_000_000),
-            };
-            assert_eq!(backoff(facts), expected, "{facts:?}");
+            for (is_crowded, expected) in [false, true].into_iter().zip(expected) {
+                let facts = OvertakenFacts {
+                    longest: Nanos(longest * 1000),
+                    bytes: Bytes::mib(bytes),
+                    whole,
+                    last,
+                    goal: Nanos(1_000_000),
+                    is_crowded,
+                };
+                assert_eq!(backoff(facts), expected, "{facts:?}");
+            }
         }
     }
 

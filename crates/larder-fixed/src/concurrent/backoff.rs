@@ -6,10 +6,11 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use larder_policy::concurrent::{self as policy, OvertakenFacts, Rate};
+use larder_threads::REGISTRY;
 use larder_units::{Bytes, Nanos};
 
 use super::pause_goal;
-use crate::generations;
+use crate::{generations, pacing};
 
 /// A cycle was due before the marker thread had begun it. Sync: the collector writes, with the cycle lock held; cleared when that cycle ends.
 static CAME_LATE: AtomicBool = AtomicBool::new(false);
@@ -70,6 +71,7 @@ pub(crate) fn cycle_ends(ended: &Ended) {
             whole: (whole.0 > 0).then(|| (Nanos(WHOLE_NS.load(Ordering::Relaxed)), whole)),
             last: LAST.load(Ordering::Relaxed),
             goal: pause_goal(),
+            is_crowded: !policy::makes_way(REGISTRY.count() as usize, pacing::usable_cpus()),
         });
         LEFT.store(backoff, Ordering::Relaxed);
         LAST.store(backoff, Ordering::Relaxed);
