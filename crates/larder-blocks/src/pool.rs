@@ -4,6 +4,7 @@
 //! their first blocks; first and last record carry the length, so neighbours are found and merged in constant time. A
 //! run remembers whether its content is known to be zero (fresh from the kernel, or discarded).
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_sync::lock::Lock;
@@ -188,12 +189,18 @@ impl Pool {
             return None;
         }
         let _guard = self.lock.lock();
-        let [first, length] = [0, 1].map(|i: usize| self.apart[i].load(Ordering::Relaxed));
-        let left = length.checked_sub(n.0)?;
+        let Range { start: first, end } = self.kept_apart();
+        let left = (end - first).checked_sub(n.0)?;
         self.apart[0].store(first + n.0, Ordering::Relaxed);
         self.apart[1].store(left, Ordering::Relaxed);
         self.discarded.store(self.discarded.load(Ordering::Relaxed) - n.0, Ordering::Relaxed);
         Some(Run { first, blocks: n, zero: true })
+    }
+
+    /// The blocks that are kept apart. The caller keeps others from taking some.
+    pub fn kept_apart(&self) -> Range<usize> {
+        let [first, length] = [0, 1].map(|i: usize| self.apart[i].load(Ordering::Relaxed));
+        first..first + length
     }
 
     /// What is kept apart goes into the pool: memory is short.
@@ -203,7 +210,8 @@ impl Pool {
     }
 
     fn join(&self, space: &Space) {
-        let [first, length] = [0, 1].map(|i: usize| self.apart[i].load(Ordering::Relaxed));
+        let Range { start: first, end } = self.kept_apart();
+        let length = end - first;
         if length > 0 {
             self.apart[1].store(0, Ordering::Relaxed);
             self.discarded.store(self.discarded.load(Ordering::Relaxed) - length, Ordering::Relaxed);

@@ -348,8 +348,13 @@ impl Heap {
 
     /// As [`grow`](Self::grow), for what is to lie beside others of its kind: a longer run, the rest of which is kept for such.
     pub fn grow_apart(&self, n: Blocks) -> Option<Run> {
-        if let Some(run) = self.pool.take_apart(n) {
-            return Some(run);
+        {
+            let _growth = self.growth();
+            if self.may_grow(n)
+                && let Some(run) = self.pool.take_apart(n)
+            {
+                return Some(run);
+            }
         }
         let at_once = larder_policy::backing::apart(self.size());
         if at_once.0 <= n.0 || !self.may_grow(at_once) {

@@ -1,5 +1,6 @@
 //! Figures about the heap. Any thread, no lock; they are of one moment each, not of one moment together.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use larder_sys::tls;
@@ -148,4 +149,9 @@ pub fn used_range() -> (usize, usize) {
 /// Bytes of free blocks: with memory behind them, and given back to the kernel.
 pub fn pool_bytes() -> [usize; 2] {
     [HEAP.pool.resident(), HEAP.pool.discarded()].map(|blocks| blocks.to_bytes().0)
+}
+
+/// The blocks that are kept for objects without pointers, by number from the heap's beginning. For a verifier, in a stopped world.
+pub fn kept_apart() -> Range<usize> {
+    HEAP.pool.kept_apart()
 }

@@ -550,9 +550,15 @@ impl Walk<'_> {
             }
             index += length;
         }
+        let apart = stats::kept_apart();
+        if apart.end > self.blocks || apart.clone().any(|i| self.block(i).state() != BlockState::Untouched) {
+            die!("verifier: blocks {apart:?}, which are kept apart, overlap something");
+        }
         let known = stats::snapshot().unmapped / BLOCK.0;
-        if known != discarded {
-            die!("verifier: the pool counts {known} discarded blocks, its runs hold {discarded}");
+        if known != discarded + apart.len() {
+            die!(
+                "verifier: the pool counts {known} discarded blocks, its runs hold {discarded}, and {apart:?} are kept"
+            );
         }
         let counted = larder_fixed::sharing::figures();
         if counted.free != owned || counted.consumed != counted.used + owned {

@@ -224,3 +224,58 @@ fn a_steady_program_does_not_grow() {
         beside::expect_cycles(5);
     });
 }
+
+/// What a cell of [`fill_by_turns`] has.
+const CELL: usize = 64;
+
+/// Objects in cells of [`CELL`] bytes, every other one of which has no pointers, until the table is full or memory is exhausted. Returns how many there are, and of which
+/// kind the last one in each block is.
+fn fill_by_turns(table: Words) -> (usize, Vec<Option<bool>>) {
+    let mut blocks = Vec::new();
+    for i in 0..table.count() {
+        let is_pointer_free = i % 2 == 0;
+        // SAFETY: in a root at once.
+        let at = unsafe { allocate(if is_pointer_free { kind::POINTER_FREE } else { kind::NORMAL }, CELL - 1) };
+        if at.is_null() {
+            return (i, blocks);
+        }
+        table.set(i, at.expose_provenance());
+        let block = (at.addr() - stats::used_range().0) / BLOCK.0;
+        blocks.resize(blocks.len().max(block + 1), None);
+        blocks[block] = Some(is_pointer_free);
+    }
+    (table.count(), blocks)
+}
+
+#[test]
+fn in_a_large_heap_what_has_no_pointers_lies_in_parts_of_its_own() {
+    in_child("in_a_large_heap_what_has_no_pointers_lies_in_parts_of_its_own", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::EXACT);
+        let (n, blocks) = fill_by_turns(Words::roots(3 << 20));
+        assert_eq!(n, 3 << 20);
+        let (small, large) = blocks.split_at((32 << 20) / BLOCK.0);
+        let changes = |blocks: &[Option<bool>]| {
+            let kinds: Vec<bool> = blocks.iter().copied().flatten().collect();
+            kinds.windows(2).filter(|pair| pair[0] != pair[1]).count()
+        };
+        assert!(changes(small) > small.len() / 2, "{} of {}", changes(small), small.len());
+        assert!(changes(large) < large.len() / 8, "{} of {}", changes(large), large.len());
+    });
+}
+
+#[test]
+fn at_its_limit_a_heap_has_no_parts_to_spare() {
+    in_child("at_its_limit_a_heap_has_no_parts_to_spare", &[], || {
+        const MAX: usize = 80 << 20;
+        init(&Options { max_heap: Bytes(MAX), ..Options::default() });
+        verifier::watch(Rules::EXACT);
+        let table = Words::roots(2 << 20);
+        for _ in 0..3 {
+            let (n, _) = fill_by_turns(table);
+            assert!(n * CELL > MAX * 95 / 100, "{n} objects");
+            assert!(stats::snapshot().heap <= MAX && stats::kept_apart().is_empty(), "{:?}", stats::snapshot());
+            table.clear();
+        }
+    });
+}
