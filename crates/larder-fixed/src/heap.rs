@@ -114,8 +114,8 @@ pub(crate) static HEAP: Heap = Heap {
     largest: AtomicUsize::new(0),
 };
 
-/// Held while the heap looks whether it may grow and does, where it has a maximum: two threads that both found room would pass it together. Rank:
-/// before the pool. Taken in a deferral, and not in signal handlers.
+/// Held while the heap looks whether it may grow and does, where it has a maximum: two threads that both found room would pass it together. And while it
+/// grows for objects without pointers. Rank: before the pool. Taken in a deferral, and not in signal handlers.
 static GROWTH: Lock = Lock::new();
 /// A reader of the size waits so long for whoever is about to give back what passed the maximum.
 const SETTLES_WITHIN: Nanos = Nanos(2_000_000);
@@ -315,54 +315,61 @@ impl Heap {
 
     /// Takes `n` blocks that were never used, if the maximum allows.
     pub fn grow(&self, n: Blocks) -> Option<Run> {
-        self.grow_for(n, n)
-    }
-
-    /// The same, where only so many of the `n` blocks are written soon.
-    fn grow_for(&self, n: Blocks, soon: Blocks) -> Option<Run> {
         let growth = self.growth();
-        let threads = REGISTRY.count() as usize;
-        self.space.prefer_small_pages(prefers_small_pages(threads, crate::pacing::usable_cpus()));
-        let run = self.grow_unheard(n, soon)?;
+        let run = self.grow_unheard(n, n)?;
         drop(growth);
-        let size = self.size().0;
-        crate::group::look_while_growing();
-        // Tell the client in steps, not for every block.
-        if size > self.largest.load(Ordering::Relaxed) + (1 << 20) {
-            self.tell_size();
-        }
+        self.has_grown();
         Some(run)
     }
 
-    /// The same in a signal handler, whose thread may be in the middle of it. The client is told the next time.
-    pub fn grow_in_handler(&self, n: Blocks) -> Option<Run> {
-        self.grow_unheard(n, n)
+    /// The same for what is to lie beside others of its kind: a longer run, the rest of which is kept for such.
+    pub fn grow_apart(&self, n: Blocks) -> Option<Run> {
+        // One thread at a time: with others growing meanwhile as well, most of what each takes would be kept for nobody.
+        let growth = GROWTH.lock();
+        if self.may_grow(n)
+            && let Some(run) = self.pool.take_apart(n)
+        {
+            return Some(run);
+        }
+        let at_once = larder_policy::backing::apart(self.size());
+        let run = if at_once.0 <= n.0 || !self.may_grow(at_once) {
+            self.grow_unheard(n, n)?
+        } else {
+            let whole = self.grow_unheard(at_once, n)?;
+            self.pool.keep_apart(&self.space, Run { first: whole.first + n.0, blocks: at_once - n, ..whole });
+            Run { blocks: n, ..whole }
+        };
+        drop(growth);
+        self.has_grown();
+        Some(run)
     }
 
+    /// As [`grow`](Self::grow), in a signal handler, whose thread may be in the middle of it. The client is told the next time.
+    pub fn grow_in_handler(&self, n: Blocks) -> Option<Run> {
+        self.take_fresh(n, n)
+    }
+
+    /// Of the `n` blocks only so many are written soon.
     fn grow_unheard(&self, n: Blocks, soon: Blocks) -> Option<Run> {
+        let threads = REGISTRY.count() as usize;
+        self.space.prefer_small_pages(prefers_small_pages(threads, crate::pacing::usable_cpus()));
+        self.take_fresh(n, soon)
+    }
+
+    fn take_fresh(&self, n: Blocks, soon: Blocks) -> Option<Run> {
         if !self.may_grow(n) {
             return None;
         }
         Some(Run { first: self.space.take_fresh_for(n, soon)?, blocks: n, zero: true })
     }
 
-    /// As [`grow`](Self::grow), for what is to lie beside others of its kind: a longer run, the rest of which is kept for such.
-    pub fn grow_apart(&self, n: Blocks) -> Option<Run> {
-        {
-            let _growth = self.growth();
-            if self.may_grow(n)
-                && let Some(run) = self.pool.take_apart(n)
-            {
-                return Some(run);
-            }
+    /// Looks at the group's memory, and tells the client in steps, not for every block.
+    fn has_grown(&self) {
+        let size = self.size().0;
+        crate::group::look_while_growing();
+        if size > self.largest.load(Ordering::Relaxed) + (1 << 20) {
+            self.tell_size();
         }
-        let at_once = larder_policy::backing::apart(self.size());
-        if at_once.0 <= n.0 || !self.may_grow(at_once) {
-            return self.grow(n);
-        }
-        let whole = self.grow_for(at_once, n)?;
-        self.pool.keep_apart(&self.space, Run { first: whole.first + n.0, blocks: at_once - n, ..whole });
-        Some(Run { blocks: n, ..whole })
     }
 
     /// Tells the client how large the heap is now.
