@@ -531,7 +531,8 @@ impl<'a, H: Objects> Marker<'a, H> {
                         if words.is_empty() {
                             break;
                         }
-                    } else if !is_crowded && !words.is_empty() {
+                    } else if !is_crowded && (words.len() >= LANES || volleys.is_empty()) && !words.is_empty() {
+                        // While others wait, what they find comes to these few first: a part of a volley takes as long as a whole one.
                         let (taken, n) = words.take_newest::<LANES>();
                         hot.aim::<L>(&taken, n, &mut volleys, all);
                         aimed += n;
