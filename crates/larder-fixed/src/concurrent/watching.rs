@@ -190,14 +190,8 @@ pub(super) enum Which {
 }
 
 impl Which {
-    /// Blocks beside one another that are left out: fewer are not worth a system call, which in a round of cleaning interrupts the
-    /// other CPUs as well.
-    fn least_left_out(self) -> usize {
-        match self {
-            Self::InUse => 16,
-            Self::Marked => 16,
-        }
-    }
+    /// Blocks beside one another that are left out: fewer are not worth a system call, which interrupts the other CPUs as well.
+    const LEAST_LEFT_OUT: usize = protected::LEAST_LEFT_WRITABLE;
 
     fn has(self, index: usize) -> bool {
         // SAFETY: the caller's, below the frontier.
@@ -234,7 +228,7 @@ fn for_each_watched(
         if !which.has(index) {
             continue;
         }
-        if index >= run.1 + which.least_left_out() {
+        if index >= run.1 + Which::LEAST_LEFT_OUT {
             if run.0 < run.1 {
                 f(low + (run.0 << BLOCK_SHIFT), low + (run.1 << BLOCK_SHIFT))?;
             }
