@@ -159,10 +159,7 @@ impl Pool {
 
     /// Takes `n` blocks out of the shortest run that is long enough; `None` when there is none.
     pub fn take(&self, space: &Space, n: Blocks) -> Option<Run> {
-        if self.resident().0 + self.discarded().0 < n.0 {
-            return None;
-        }
-        self.take_shortest(space, n, End::Low, |_| true)
+        self.take_from(space, n, End::Low)
     }
 
     /// As [`Pool::take`], from that end of the run.

@@ -307,10 +307,10 @@ mod tests {
         agree::<Portable>();
         #[cfg(target_arch = "x86_64")]
         {
-            if window::best() as u8 >= window::Form::Avx2 as u8 {
+            if window::detect() >= window::Form::Avx2 {
                 agree::<window::Avx2>();
             }
-            if window::best() >= window::Form::Avx512 {
+            if window::detect() >= window::Form::Avx512 {
                 agree::<window::Avx512>();
             }
         }

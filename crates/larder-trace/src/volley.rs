@@ -256,12 +256,12 @@ mod tests {
     fn a_volley_finds_what_is_found_one_by_one() {
         use crate::window::{self, Avx2, Avx512, Form};
 
-        if window::best() < Form::Avx2 {
+        if window::detect() < Form::Avx2 {
             eprintln!("SKIPPED: the processor does not aim");
             return;
         }
         finds_what_is_found_one_by_one::<Avx2>();
-        if window::best() >= Form::Avx512 {
+        if window::detect() >= Form::Avx512 {
             finds_what_is_found_one_by_one::<Avx512>();
         }
     }

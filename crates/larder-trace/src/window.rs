@@ -301,13 +301,15 @@ pub fn best() -> Form {
     form
 }
 
+/// The last form that the processor has, whether or not it pays: tests try all.
 #[cfg(not(target_arch = "x86_64"))]
-fn detect() -> Form {
+pub(crate) fn detect() -> Form {
     Form::Portable
 }
 
+/// The last form that the processor has, whether or not it pays: tests try all.
 #[cfg(target_arch = "x86_64")]
-fn detect() -> Form {
+pub(crate) fn detect() -> Form {
     let simd = larder_sys::cpus::simd();
     if simd.avx512f && simd.bmi2 {
         Form::Avx512Volleys
@@ -369,10 +371,10 @@ mod tests {
         agree::<Portable>();
         #[cfg(target_arch = "x86_64")]
         {
-            if best() as u8 >= Form::Avx2 as u8 {
+            if detect() >= Form::Avx2 {
                 agree::<Avx2>();
             }
-            if best() >= Form::Avx512 {
+            if detect() >= Form::Avx512 {
                 agree::<Avx512>();
             }
         }
@@ -392,10 +394,10 @@ mod tests {
                 let mut forms: Vec<u64> = vec![Portable::look(first, n, range)];
                 #[cfg(target_arch = "x86_64")]
                 {
-                    if best() as u8 >= Form::Avx2 as u8 {
+                    if detect() >= Form::Avx2 {
                         forms.push(Avx2::look(first, n, range));
                     }
-                    if best() >= Form::Avx512 {
+                    if detect() >= Form::Avx512 {
                         forms.push(Avx512::look(first, n, range));
                     }
                 }
@@ -406,12 +408,12 @@ mod tests {
                     assert_eq!(found, 1);
                     #[cfg(target_arch = "x86_64")]
                     {
-                        if best() as u8 >= Form::Avx2 as u8 {
+                        if detect() >= Form::Avx2 {
                             let ready = Avx2::ready(range);
                             assert_eq!(Avx2::collect_narrow(first, n, ready, out.as_mut_ptr()), 1);
                             assert_eq!(Avx2::collect::<NARROW>(first, n, ready, out.as_mut_ptr()), 1);
                         }
-                        if best() >= Form::Avx512 {
+                        if detect() >= Form::Avx512 {
                             let ready = Avx512::ready(range);
                             assert_eq!(Avx512::collect::<NARROW>(first, n, ready, out.as_mut_ptr()), 1);
                         }

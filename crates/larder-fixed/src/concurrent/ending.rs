@@ -114,7 +114,7 @@ impl Range {
     fn end(&self, from: usize, to: usize) {
         let shift = shift(self.bytes);
         let (low, high) = (from << shift, (to << shift).min(self.bytes));
-        _ = protected::for_each_part([low, high.max(low)], protected::LEAST_LEFT_WRITABLE, |is_protected, from, to| {
+        _ = protected::for_each_part([low, high], protected::LEAST_LEFT_WRITABLE, |is_protected, from, to| {
             if is_protected {
                 let base = HEAP.space.base();
                 self.ender.end(base + from, base + to);

@@ -4,18 +4,20 @@
 //! A bit is set after the pages of its block were protected, and cleared when all of them were made writable. A block without its bit may still be
 //! protected, if a thread made it writable while it was being protected: then its first writes cost a fault, and nothing else. Without a bit it counts as written.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use larder_blocks::space::BLOCK_SHIFT;
 use larder_units::{BLOCK, PAGE};
 
-/// Blocks that have a bit: 64 GiB. What lies beyond counts as protected as far as it is to be made writable, and as written.
+/// Blocks that have a bit: 64 GiB. What lies beyond counts as written, and is made writable by faults alone.
 const BITS: usize = 1 << 22;
 const IN_A_WORD: usize = u64::BITS as usize;
 /// Sync: claims; where one is missed that costs time.
 static PROTECTED: [AtomicU64; BITS / IN_A_WORD] = [const { AtomicU64::new(0) }; BITS / IN_A_WORD];
 /// Blocks that were seen to be without pointers by a cycle that marks: until it has ended they stay what they are. Sync: written by the marker thread.
 static IGNORED: [AtomicU64; BITS / IN_A_WORD] = [const { AtomicU64::new(0) }; BITS / IN_A_WORD];
+/// No word of `IGNORED` from this one on has bits. Sync: as `IGNORED`.
+static IGNORED_WORDS: AtomicUsize = AtomicUsize::new(0);
 
 /// Blocks beside one another that are left out of what is to be made writable: fewer are not worth a system call, which interrupts the other CPUs as well.
 pub(super) const LEAST_LEFT_WRITABLE: usize = 16;
@@ -37,18 +39,19 @@ fn bits_from(of: &[AtomicU64], block: usize) -> u64 {
     of.get(block / IN_A_WORD).map_or(0, |word| word.load(Ordering::Relaxed) >> (block % IN_A_WORD))
 }
 
-/// Between cycles, of which the last one looked at blocks in `[0, high)`: what they are may change.
-pub(super) fn ignore_none(high: usize) {
-    for word in &IGNORED[..(high >> BLOCK_SHIFT).min(BITS).div_ceil(IN_A_WORD)] {
-        if word.load(Ordering::Relaxed) != 0 {
-            word.store(0, Ordering::Relaxed);
-        }
-    }
+/// Between cycles: what blocks are may change. Also in a child of fork, which may have been made in the middle of one.
+pub(super) fn ignore_none() {
+    let words = IGNORED_WORDS.load(Ordering::Relaxed);
+    IGNORED[..words].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    IGNORED_WORDS.store(0, Ordering::Relaxed);
 }
 
 /// A block in use has no pointers. While a cycle marks.
 pub(super) fn ignore(block: usize) {
-    if let Some(word) = IGNORED.get(block / IN_A_WORD) {
+    let at = block / IN_A_WORD;
+    if let Some(word) = IGNORED.get(at) {
+        // First, so that a child of fork finds the bit.
+        IGNORED_WORDS.fetch_max(at + 1, Ordering::Relaxed);
         word.store(word.load(Ordering::Relaxed) | 1 << (block % IN_A_WORD), Ordering::Relaxed);
     }
 }
@@ -111,10 +114,7 @@ pub(super) fn for_each_part<E>(
     let (mut begin, mut until) = (first, first);
     let mut block = first;
     while block < end {
-        let Some(word) = PROTECTED.get(block / IN_A_WORD) else {
-            break;
-        };
-        let bits = word.load(Ordering::Relaxed) >> (block % IN_A_WORD);
+        let bits = bits_from(&PROTECTED, block);
         if bits == 0 {
             block = (block / IN_A_WORD + 1) * IN_A_WORD;
             continue;
@@ -201,7 +201,8 @@ mod tests {
             }
         }
         ignore(BITS);
-        ignore_none((FIRST + 300) * BLOCK.0);
+        // Whoever ends a cycle need not know how much of the heap it looked at: a child of fork does not.
+        ignore_none();
         assert!(parts(0, 300).iter().all(|&seen| seen));
     }
 

@@ -11,9 +11,9 @@ use crate::{barrier, dirty, generations};
 
 /// Between cycles, before the watch itself ends or goes on: what is wanted in a cycle only.
 pub(super) fn end_what_a_cycle_has() {
-    let State { watch, watched, stacks, copies, .. } = own_state();
+    let State { watch, stacks, copies, .. } = own_state();
     ahead::over();
-    protected::ignore_none(*watched);
+    protected::ignore_none();
     stacks.end(watch.as_mut());
     copies.clear();
 }
@@ -193,8 +193,9 @@ impl Which {
     /// Blocks beside one another that are left out: fewer are not worth a system call, which interrupts the other CPUs as well.
     const LEAST_LEFT_OUT: usize = protected::LEAST_LEFT_WRITABLE;
 
+    /// Whether a block below the frontier, by its number, is among them.
     fn has(self, index: usize) -> bool {
-        // SAFETY: the caller's, below the frontier.
+        // SAFETY: below the frontier.
         let block = unsafe { HEAP.space.block(index) };
         if !matches!(block.state(), BlockState::Small | BlockState::Large | BlockState::Tail) {
             return false;
