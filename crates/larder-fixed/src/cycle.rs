@@ -132,7 +132,7 @@ pub(crate) fn collect_due() -> bool {
         return wait_for_cycle();
     }
     // One thread goes for the loader's list, which is a while away if it loses its CPU on the way. Others would queue for the list behind
-    // it, where they have to be signalled as running threads, and before all have had it the next cycle may be due.
+    // it, and before all have had it the next cycle may be due.
     if COMING.load(Ordering::Relaxed) && !HEAP.cycle_overdue() {
         return false;
     }

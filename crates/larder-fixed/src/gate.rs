@@ -3,7 +3,7 @@
 use larder_sync::gate::{Gate, Inside};
 use larder_sys::loader;
 use larder_sys::signal::{Mask, mask_all_but};
-use larder_threads::stop;
+use larder_threads::{blocking, stop};
 
 use crate::inject::{Point, point};
 
@@ -52,22 +52,27 @@ pub(crate) fn without_collectors<R>(f: impl FnOnce() -> R) -> R {
 ///
 /// The list comes first. A thread that waited for it inside would keep a fork waiting whose own thread holds the list. Where the gate is closed the
 /// list is given back before the wait; a child that begins in this moment gives it back itself (`list_lock`).
+///
+/// Until it is inside, the thread is blocked: who has the list is mostly a collector, who would have to wake it to hear that it stands still. Inside,
+/// nobody stops the world before it runs again.
 pub(crate) fn with_objects_inside<R>(f: impl FnOnce() -> R) -> R {
     let mut f = Some(f);
-    loop {
-        GATE.wait_until_open();
-        let (mask, entry, result) = loader::with_objects_held(|| {
-            let mask = Mask::all_but_faults().set();
-            let entry = GATE.try_enter();
-            let result = entry.as_ref().and_then(|_| f.take()).map(|f| f());
-            (mask, entry, result)
-        });
-        mask.set();
-        drop(entry);
-        if let Some(result) = result {
-            return result;
+    blocking::region(|| {
+        loop {
+            GATE.wait_until_open();
+            let (mask, entry, result) = loader::with_objects_held(|| {
+                let mask = Mask::all_but_faults().set();
+                let entry = GATE.try_enter();
+                let result = entry.as_ref().and_then(|_| f.take()).map(blocking::active_region);
+                (mask, entry, result)
+            });
+            mask.set();
+            drop(entry);
+            if let Some(result) = result {
+                return result;
+            }
         }
-    }
+    })
 }
 
 /// Passes the gate that a fork closes.

@@ -11,7 +11,7 @@ use std::process::Command;
 use larder_fixed::inject::{Point, at_points};
 use larder_fixed::options::Options;
 use larder_fixed::{allocate, cycle, free, init, kind, threads};
-use larder_sys::{rseq_area, thread};
+use larder_sys::{loader, rseq_area, thread};
 use larder_testkit::mutator::{RESULT, check, life, object_of};
 use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
@@ -316,6 +316,41 @@ fn blocked_threads_are_not_signalled_and_keep_their_objects() {
             sleeper.join();
         }
         assert_eq!(stop_once().signalled, 0);
+    });
+}
+
+/// Collectors that queue behind another for the loader's list keep their objects, and a stop counts on them without a signal.
+#[test]
+fn a_collector_that_waits_for_the_loaders_list_is_not_signalled() {
+    in_child("a_collector_that_waits_for_the_loaders_list_is_not_signalled", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::EXACT);
+        let mut queue = Vec::new();
+        loader::with_objects_held(|| {
+            queue.extend((0..8u64).map(|id| {
+                crowd::spawn(move || {
+                    let own = object_of(id, 300);
+                    assert!(cycle::collect());
+                    check(own, 300, id);
+                })
+            }));
+            // Some of them are on their way to the list at first.
+            crowd::wait_until(|| {
+                let stopped = stop_once();
+                larder_threads::stop::wake_resumed(2);
+                (stopped.signalled, stopped.blocked) == (0, 8)
+            });
+            // A callback of the program's collects: the list is its own thread's.
+            for _ in 0..20 {
+                assert!(cycle::collect());
+                assert!(verifier::reached().0 >= 8);
+            }
+            let stopped = stop_once();
+            assert_eq!((stopped.signalled, stopped.blocked), (0, 8));
+        });
+        for collector in queue {
+            collector.join();
+        }
     });
 }
 

@@ -20,6 +20,8 @@ const LINE_WORDS: usize = 8;
 pub const BATCH: usize = 8;
 /// So many words before a word is looked up, the record of its block is asked for.
 const AHEAD: usize = 12;
+/// The same in clusters, in an array whose words lead to leaves in many blocks.
+const CLUSTERS_AHEAD: usize = 2;
 /// Words that are looked at before a marker asks whether it is interrupted, or others have nothing.
 pub const STEPS: usize = 64;
 
@@ -332,7 +334,14 @@ impl<H: Objects> Hot<H> {
             let place = hot.heap.look_up(word, all);
             hot.found_leaf::<QUEUED>(queue, place, word);
         };
-        for cluster in clusters {
+        let records = self.heap.records();
+        // Long leaves have a block each, or more, whose records are not in the nearer caches.
+        let mut is_apart = false;
+        for i in 0..clusters.len() {
+            if is_apart && let Some(later) = clusters.get(i + CLUSTERS_AHEAD) {
+                later.iter().for_each(|&word| prefetch(records.of(word)));
+            }
+            let cluster = &mut clusters[i];
             if let Some(cells) = self.heap.cells_around(cluster[NEWEST])
                 && cells.words == 0
                 // SAFETY: as for `drain_with`.
@@ -341,6 +350,7 @@ impl<H: Objects> Hot<H> {
                 self.mark_located(&cells, &located);
                 cluster[..left].iter().for_each(|&word| one(self, word));
             } else {
+                is_apart = true;
                 cluster.iter().for_each(|&word| one(self, word));
             }
         }
