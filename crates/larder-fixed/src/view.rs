@@ -19,7 +19,7 @@ use crate::roots;
 /// Bytes in a cache line.
 const LINE: usize = 64;
 /// Bytes of an object that are asked for as soon as it is marked.
-const PREFETCHED: usize = 512;
+const PREFETCHED: usize = 2048;
 
 /// See the module.
 #[derive(Clone, Copy)]

@@ -171,3 +171,47 @@ fn a_deque_that_is_never_empty_does_not_look_so() {
         looker.join().unwrap();
     });
 }
+
+/// Two threads take several at a time while a third pushes, over the end of the ring: each entry is taken once, whole, and brings what was written
+/// before it.
+#[test]
+fn thieves_of_several_take_each_entry_once() {
+    const ENTRIES: usize = 4;
+    model::explore(3, || {
+        let deque = Arc::new(model::deque(2));
+        let books = Arc::new(Books::default());
+        let object = Arc::new(AtomicUsize::new(0));
+        let thieves: Vec<_> = (1..=2)
+            .map(|most| {
+                let (deque, books, object) = (deque.clone(), books.clone(), object.clone());
+                thread::spawn(move || {
+                    let mut taken = [[0; 2]; 2];
+                    // SAFETY: nobody pops.
+                    let n = unsafe { deque.steal_many(&mut taken[..most]) };
+                    for entry in &taken[..n] {
+                        books.enter(*entry);
+                        // ORDER deque.publish: Relaxed; the theft acquired what the push published.
+                        assert!(object.load(Ordering::Relaxed) >= model::number_of(*entry));
+                    }
+                })
+            })
+            .collect();
+        for number in 0..ENTRIES {
+            // ORDER deque.publish: Relaxed; the push that follows publishes it.
+            object.store(number, Ordering::Relaxed);
+            // SAFETY: this thread is the only owner.
+            if let Err(entry) = unsafe { deque.push(model::whole(number)) } {
+                books.enter(entry);
+            }
+        }
+        for thief in thieves {
+            thief.join().unwrap();
+        }
+        let mut taken = [[0; 2]; 2];
+        // SAFETY: nobody pops.
+        let n = unsafe { deque.steal_many(&mut taken) };
+        taken[..n].iter().for_each(|entry| books.enter(*entry));
+        assert!(deque.is_empty());
+        assert_eq!(books.all(), (1 << ENTRIES) - 1, "an entry was lost");
+    });
+}

@@ -73,6 +73,53 @@ fn one_owner_and_eight_thieves_take_each_entry_once() {
     }
 }
 
+#[test]
+fn thieves_of_several_take_each_entry_once() {
+    const ENTRIES: usize = 400_000;
+    const THIEVES: usize = 8;
+    for capacity in [1, 2, 64, 4096] {
+        let deque = deque(capacity);
+        let taken: Vec<AtomicU8> = (0..ENTRIES).map(|_| AtomicU8::new(0)).collect();
+        let closed = AtomicBool::new(false);
+        let take = |most: usize| {
+            let mut entries = [[0; 2]; 40];
+            // SAFETY: nobody pops.
+            let n = unsafe { deque.steal_many(&mut entries[..most]) };
+            // ORDER test.count: Relaxed; the join of the threads orders it before its reader.
+            entries[..n].iter().for_each(|&entry| _ = taken[number_of(entry)].fetch_add(1, Ordering::Relaxed));
+            n
+        };
+        thread::scope(|scope| {
+            for thief in 0..THIEVES {
+                let (take, closed) = (&take, &closed);
+                scope.spawn(move || {
+                    loop {
+                        // ORDER test.closed: Acquire, with the store below: the deque gets no more after it.
+                        let was_closed = closed.load(Ordering::Acquire);
+                        match take(1 + 5 * thief) {
+                            0 if was_closed => break,
+                            0 => thread::yield_now(),
+                            _ => {}
+                        }
+                    }
+                });
+            }
+            for number in 0..ENTRIES {
+                // SAFETY: this thread is the only owner.
+                while unsafe { deque.push([number, !number]) }.is_err() {
+                    take(2);
+                }
+            }
+            // ORDER test.closed: Release, with the load above.
+            closed.store(true, Ordering::Release);
+        });
+        assert!(deque.is_empty());
+        // ORDER test.count: Relaxed, as above.
+        let wrong = taken.iter().filter(|taken| taken.load(Ordering::Relaxed) != 1).count();
+        assert_eq!(wrong, 0, "entries not taken exactly once, with room for {capacity}");
+    }
+}
+
 static TERMINATION: Termination = Termination::new();
 
 /// One marker of a round that walks a binary tree: the piece `n` has the children `2n` and `2n + 1` below `nodes`.

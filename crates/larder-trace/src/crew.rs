@@ -27,7 +27,7 @@ use crate::descriptor::Entry;
 use crate::ending::Ending;
 use crate::marker::{Marker, Own, PROC_ROOM, Tally, WORDS};
 use crate::objects::Objects;
-use crate::public::{Form, Public};
+use crate::public::{Form, Public, Shared};
 use crate::stack::Stack;
 
 /// How long an idle marker looks at every work list before it sleeps. In a stopped world nobody else has work for its CPU, and what wakes
@@ -67,6 +67,8 @@ pub struct Crew {
     beside: AtomicBool,
     /// The present round's work; it ends with the round. Sync: as `markers`.
     job: AtomicPtr<Job>,
+    /// Markers of the present round that look for work, and one more beside the program, where guests may. Sync: a hint; they count themselves.
+    hungry: AtomicU32,
     /// Bound on private entries. Sync: set before the markers that it is for.
     limit: AtomicUsize,
 }
@@ -142,6 +144,7 @@ impl Crew {
             ablation: AtomicU16::new(0),
             beside: AtomicBool::new(false),
             job: AtomicPtr::new(core::ptr::null_mut()),
+            hungry: AtomicU32::new(0),
             limit: AtomicUsize::new(usize::MAX),
         }
     }
@@ -211,7 +214,16 @@ impl Crew {
 
     /// Lets guests steal from the marker beside the program, or ends that.
     pub fn open_beside<H: Objects>(&'static self, marker: &mut Marker<'_, H>, open: bool) {
-        marker.set_public(open.then_some((&self.publics[BESIDE], Form::Deque)));
+        if open {
+            // Guests do not say that they are.
+            self.hungry.store(1, Ordering::Relaxed);
+        }
+        marker.set_public(open.then(|| self.shared(BESIDE, Form::Deque)));
+    }
+
+    /// The public part of the marker in a place.
+    fn shared(&self, place: usize, form: Form) -> Shared<'_> {
+        Shared { part: &self.publics[place], form, hungry: &self.hungry }
     }
 
     /// Takes an entry that guests could steal back onto the stack of the marker beside the program; false where there is none.
@@ -316,7 +328,7 @@ impl Crew {
             let mut marker = Marker::new(context.heap, own);
             let round = CREW.round();
             marker.leave_out(round.ablation);
-            marker.set_public(round.balanced.then_some((&CREW.publics[me], round.form)));
+            marker.set_public(round.balanced.then(|| CREW.shared(me, round.form)));
             let mut aside = Vector::new();
             match context.beside {
                 None => CREW.work(&mut marker, me, !round.balanced, || false),
@@ -364,6 +376,7 @@ impl Crew {
         // All Relaxed: the gate publishes them.
         self.job.store(&raw mut job, Ordering::Relaxed);
         self.markers.store(markers, Ordering::Relaxed);
+        self.hungry.store(markers as u32 - 1 + u32::from(round.beside), Ordering::Relaxed);
         self.ablation.store(first.ablation().bits(), Ordering::Relaxed);
         self.beside.store(round.beside, Ordering::Relaxed);
         self.gate.open();
@@ -371,7 +384,7 @@ impl Crew {
         let all = !round.balanced || round.beside;
         self.bell.bump_and_wake(if all { u32::MAX } else { markers as u32 - 1 });
         self.called.store(0, Ordering::Relaxed);
-        first.set_public(round.balanced.then_some((&self.publics[round.place(0)], round.form)));
+        first.set_public(round.balanced.then(|| self.shared(round.place(0), round.form)));
         match beside {
             None => self.work(first, 0, true, || false),
             Some(beside) => self.work(first, 0, true, || beside.interrupted.load(Ordering::Relaxed)),
@@ -445,12 +458,14 @@ impl Crew {
                 let took_back = unsafe { marker.take_back(&self.publics[round.place(me)], round.form) };
                 if !took_back && !self.steal(marker, me, round) {
                     self.ending.become_idle(me);
+                    self.hungry.fetch_add(1, Ordering::Relaxed);
                     busy = false;
                 }
             } else if self.ending.is_done() || self.ending.detect(all_empty) {
                 return;
             } else if !all_empty() {
                 self.ending.become_busy(me);
+                self.hungry.fetch_sub(1, Ordering::Relaxed);
                 (busy, looks) = (true, patience());
             } else if !looks.spin() {
                 self.ending.sleep(me, all_empty);

@@ -127,6 +127,17 @@ impl<H: Objects> Hot<H> {
         }
     }
 
+    /// Asks for what comes after a long range: the rest of its object, or another one. The processor foresees neither beyond a page.
+    #[inline(always)]
+    pub fn ask_for_next(&self) {
+        if let Some(next) = self.stack.newest() {
+            let bytes = next.words().saturating_mul(size_of::<usize>()).min(PIECE);
+            for line in (0..bytes).step_by(LINE_WORDS * size_of::<usize>()) {
+                prefetch(next.start.addr() + line);
+            }
+        }
+    }
+
     /// Marks what the words refer to, and scans a batch of the newest short entries: for objects that lie in no order. All that is found
     /// is asked for at once, and lies on the stack, marked, until its turn comes, by when it is there. Where most is marked already, only marks
     /// are asked for, and an object once it turns out not to be.
@@ -339,20 +350,22 @@ impl<H: Objects> Hot<H> {
         let mut is_apart = false;
         for i in 0..clusters.len() {
             if is_apart && let Some(later) = clusters.get(i + CLUSTERS_AHEAD) {
-                later.iter().for_each(|&word| prefetch(records.of(word)));
+                for &word in later {
+                    prefetch(records.of(word));
+                }
             }
             let cluster = &mut clusters[i];
+            let mut left = TOGETHER;
             if let Some(cells) = self.heap.cells_around(cluster[NEWEST])
                 && cells.words == 0
                 // SAFETY: as for `drain_with`.
-                && let Some(left) = unsafe { L::locate(cluster, &cells, all, &mut located) }
+                && let Some(others) = unsafe { L::locate(cluster, &cells, all, &mut located) }
             {
                 self.mark_located(&cells, &located);
-                cluster[..left].iter().for_each(|&word| one(self, word));
-            } else {
-                is_apart = true;
-                cluster.iter().for_each(|&word| one(self, word));
+                left = others;
             }
+            is_apart = left == TOGETHER;
+            cluster[..left].iter().for_each(|&word| one(self, word));
         }
         rest.iter().for_each(|&word| one(self, word));
     }
@@ -481,18 +494,21 @@ impl Locality {
 }
 
 /// Objects that are met one after the other, each known only from the one before. Where they were made one after the other, they lie at even
-/// distances.
+/// distances, less than `NEAR` bytes.
 #[derive(Clone, Copy, Default)]
-pub struct Chain {
+pub struct Chain<const NEAR: usize, const AHEAD: usize> {
     last: usize,
 }
 
-impl Chain {
+/// Of short objects.
+pub type ShortChain = Chain<512, 8>;
+/// Of arrays.
+pub type ArrayChain = Chain<{ 1 << 16 }, 2>;
+
+impl<const NEAR: usize, const AHEAD: usize> Chain<NEAR, AHEAD> {
     /// An object was met there: what lies some objects further on the same way is asked for.
     #[inline(always)]
     pub fn see(&mut self, at: usize) {
-        const NEAR: usize = 512;
-        const AHEAD: usize = 8;
         let step = at.wrapping_sub(self.last);
         self.last = at;
         if step.wrapping_add(NEAR) < 2 * NEAR {

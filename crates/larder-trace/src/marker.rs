@@ -18,9 +18,11 @@ use larder_sys::vector::Vector;
 
 use crate::cells::{Clusters, TOGETHER};
 use crate::descriptor::{self, Entry, MAX_PROCS, MarkProc};
-use crate::hot::{BATCH, Chain, Hot, Locality, Novelty, PIECE, QUEUE, STEPS, Width, collect_best, collect_wide};
+use crate::hot::{
+    ArrayChain, BATCH, Hot, Locality, Novelty, PIECE, QUEUE, STEPS, ShortChain, Width, collect_best, collect_wide,
+};
 use crate::objects::{Interior, Objects};
-use crate::public::{self, Public};
+use crate::public::{self, Public, Shared};
 use crate::stack::Stack;
 use crate::volley::{LANES, Volleys};
 use crate::window::{self, Form, Look, Portable};
@@ -111,7 +113,7 @@ pub struct Marker<'a, H: Objects> {
     heap: H,
     own: &'a mut Own,
     /// The public part of its work list, and its form; shared only when there are several markers.
-    public: Option<(&'a Public, public::Form)>,
+    public: Option<Shared<'a>>,
     /// What it does without.
     ablation: Ablation,
     /// Places on their way, `nowhere` where there is none.
@@ -362,7 +364,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         interrupted: Interrupted<'_>,
     ) -> bool {
         let share_above = match self.public {
-            Some((_, form)) => form.share_above(),
+            Some(shared) => shared.form.share_above(),
             None => usize::MAX / (2 * size_of::<Entry>()),
         };
         let (heap, range) = (self.heap, self.heap.range());
@@ -377,7 +379,8 @@ impl<'a, H: Objects> Marker<'a, H> {
         let mut locality = Locality::default();
         let mut novelty = Novelty::default();
         let mut width = Width::default();
-        let mut chain = Chain::default();
+        let mut chain = ShortChain::default();
+        let mut arrays = ArrayChain::default();
         let mut clusters = Clusters::new();
         let mut volleys = Volleys::new();
         // The newest words are an array's. What small objects refer to is a cluster as often, but taking it so marks a tree in another
@@ -395,7 +398,8 @@ impl<'a, H: Objects> Marker<'a, H> {
                 self.flush();
                 return self.own.stack.is_empty();
             }
-            let many = hot.stack.is_above(share_above);
+            // Of few entries the oldest may still be much work.
+            let many = hot.stack.is_above(share_above) || hot.stack.begins_with_longer(PIECE / size_of::<usize>());
             if (many || words.len() > SHARED_ABOVE) && self.is_wanting() {
                 self.lower(hot);
                 if !many {
@@ -416,6 +420,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                     let rotated = entry.descriptor.rotate_right(3);
                     let length = rotated & !STACK_ROTATED;
                     if length > PIECE / size_of::<usize>() {
+                        arrays.see(entry.start.addr());
                         self.lower(hot);
                         // SAFETY: there is room for a piece.
                         unsafe { self.prepare::<QUEUED>(entry, words.top(), announce) };
@@ -436,6 +441,9 @@ impl<'a, H: Objects> Marker<'a, H> {
                         } else {
                             collect_wide::<L>(at, length, range, words.top())
                         });
+                    }
+                    if length > window::NARROW {
+                        hot.ask_for_next();
                     }
                     let leaf = |i: usize| heap.is_leaf(heap.look_up(words.all()[i], all));
                     let found = words.len();
@@ -623,16 +631,16 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.lower(hot);
     }
 
-    /// Whether there are others, and nothing that they could take.
+    /// Whether there are others who look for work, and nothing that they could take.
     fn is_wanting(&self) -> bool {
-        self.public.is_some_and(|(public, form)| public.is_empty(form))
+        self.public.is_some_and(|shared| shared.hungry.load(Ordering::Relaxed) > 0 && shared.part.is_empty(shared.form))
     }
 
     fn share(&mut self, announce: Announce<'_>) {
-        let Some((public, form)) = self.public else { return };
-        if public.is_empty(form) {
+        let Some(Shared { part, form, .. }) = self.public else { return };
+        if part.is_empty(form) {
             // SAFETY: this marker owns both.
-            announce(unsafe { public.share(form, &mut self.own.stack) });
+            announce(unsafe { part.share(form, &mut self.own.stack) });
         }
     }
 
@@ -705,7 +713,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                 }
             }
             self.lower(hot);
-            if self.public.is_some_and(|(_, form)| self.own.stack.len() > form.share_above()) {
+            if self.public.is_some_and(|shared| self.own.stack.len() > shared.form.share_above()) {
                 self.share(announce);
             }
             // SAFETY: at most one past the end.
@@ -774,7 +782,7 @@ impl<'a, H: Objects> Marker<'a, H> {
 
     /// Gives the marker a public part for the next round, or takes it away: outside of a round nobody would take what it
     /// shares.
-    pub(crate) fn set_public(&mut self, public: Option<(&'a Public, public::Form)>) {
+    pub(crate) fn set_public(&mut self, public: Option<Shared<'a>>) {
         self.public = public;
     }
 

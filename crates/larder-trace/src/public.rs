@@ -4,9 +4,9 @@
 //! they see. The thesis's form (3.4.2) is the lower part of the marker's one stack, under a lock, below a watermark that the owner
 //! moves to the centre; a thief takes one entry.
 
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use larder_sync::worklist::{self, Deque, Steal, Watermark};
+use larder_sync::worklist::{self, Deque, Watermark};
 use larder_sys::memory::{self, ReserveError};
 use larder_units::Bytes;
 
@@ -17,6 +17,8 @@ use crate::stack::Stack;
 const ENTRIES: usize = 1024;
 /// Most entries that are given away at once.
 const SHARE_MOST: usize = 256;
+/// Most entries that are taken at once: a page's half stands for less work than it takes to steal it alone.
+const AT_ONCE: usize = 32;
 const _: () = assert!(size_of::<Entry>() == size_of::<worklist::Entry>());
 
 /// Both forms, of which a round uses one.
@@ -27,6 +29,15 @@ pub struct Public {
     ///
     /// Sync: written before the marker runs.
     stack: AtomicPtr<Entry>,
+}
+
+/// A marker's public part, for the marker.
+#[derive(Clone, Copy)]
+pub struct Shared<'a> {
+    pub(crate) part: &'a Public,
+    pub(crate) form: Form,
+    /// How many look for work: while nobody does, what was made public would only be taken back. Sync: a hint.
+    pub(crate) hungry: &'a AtomicU32,
 }
 
 /// The form that a round uses.
@@ -121,11 +132,7 @@ impl Public {
     /// The caller is the owner, and the stack is its own.
     pub(crate) unsafe fn take_back(&self, form: Form, stack: &mut Stack) -> bool {
         match form {
-            Form::Deque => {
-                // SAFETY: the caller's promise.
-                let entry = unsafe { self.deque.pop() };
-                entry.inspect(|entry| stack.push(entry_of(*entry))).is_some()
-            }
+            Form::Deque => self.take(1, stack) > 0,
             // SAFETY: the caller's promise.
             Form::Watermark => unsafe { stack.share_below(&self.watermark) },
         }
@@ -142,16 +149,21 @@ impl Public {
         let wanted = self.deque.len().div_ceil(2);
         let mut got = 0;
         while got < wanted {
-            match self.deque.steal() {
-                Steal::Taken(entry) => {
-                    onto.push(entry_of(entry));
-                    got += 1;
-                }
-                Steal::Retry => core::hint::spin_loop(),
-                Steal::Empty => break,
+            match self.take(wanted - got, onto) {
+                0 => break,
+                n => got += n,
             }
         }
         got
+    }
+
+    /// Takes the oldest entries out of the deque, up to `most` and [`AT_ONCE`]; returns how many.
+    fn take(&self, most: usize, onto: &mut Stack) -> usize {
+        let mut entries = [[0; 2]; AT_ONCE];
+        // SAFETY: nothing is popped from the deque, by its owner neither.
+        let n = unsafe { self.deque.steal_many(&mut entries[..most.min(AT_ONCE)]) };
+        entries[..n].iter().for_each(|&entry| onto.push(entry_of(entry)));
+        n
     }
 }
 

@@ -67,10 +67,24 @@ impl Cursor {
         }
     }
 
+    /// The newest entry, which stays.
+    #[inline(always)]
+    pub fn newest(&self) -> Option<&Entry> {
+        // SAFETY: above the bottom.
+        (!self.is_empty()).then(|| unsafe { &*self.top.sub(1) })
+    }
+
     /// Whether there is no entry.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.top == self.bottom
+    }
+
+    /// Whether there are several entries, of which the oldest is of more words.
+    #[inline(always)]
+    pub fn begins_with_longer(&self, words: usize) -> bool {
+        // SAFETY: above the bottom.
+        self.is_above(1) && unsafe { (*self.bottom).words() > words }
     }
 
     /// Whether there are more entries than `n`.

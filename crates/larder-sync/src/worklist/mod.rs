@@ -32,7 +32,7 @@ pub enum Steal {
 pub struct Deque {
     /// The index of the oldest entry.
     ///
-    /// Sync: `deque.take`: thieves, and the owner for the last entry, move it up by one with a compare-and-swap.
+    /// Sync: `deque.take`: thieves, and the owner for the last entry, move it up with a compare-and-swap, by as many as they take.
     top: Line<AtomicUsize>,
     /// The index after the newest entry; one lower while the owner takes that.
     ///
@@ -171,6 +171,36 @@ impl Deque {
         if self.advance_top(top) { Steal::Taken(entry) } else { Steal::Retry }
     }
 
+    /// Takes the oldest entries, up to as many as `out` has room for, and returns how many. Any thread may call it, the owner as well.
+    ///
+    /// One compare-and-swap for all of them: entries that stand for little work are worth stealing so.
+    ///
+    /// # Safety
+    /// Nobody calls [`Deque::pop`], ever: its owner takes all entries but the last without asking thieves, of whom one may be taking several.
+    #[inline]
+    pub unsafe fn steal_many(&self, out: &mut [Entry]) -> usize {
+        loop {
+            // ORDER deque.take: Acquire, with the compare-and-swaps on `top`. No fence follows: without `pop`, `bottom` only grows, and an old
+            // one hides entries at worst.
+            let top = self.top.load(Ordering::Acquire);
+            // ORDER deque.publish: Acquire, with the stores to `bottom` in `push`, as in `steal`.
+            let bottom = self.bottom.load(Ordering::Acquire);
+            let there = bottom.wrapping_sub(top) as isize;
+            if there <= 0 || out.is_empty() {
+                return 0;
+            }
+            let n = out.len().min(there as usize);
+            for (i, entry) in out[..n].iter_mut().enumerate() {
+                // Perhaps torn, as in `steal`.
+                *entry = self.ring.read(top.wrapping_add(i));
+            }
+            if self.advance_top_by(top, n) {
+                return n;
+            }
+            core::hint::spin_loop();
+        }
+    }
+
     /// Says whether the deque holds no entry.
     ///
     /// A true answer was right at some moment of the call, except that the owner may just be taking the last entry.
@@ -214,11 +244,17 @@ impl Deque {
     /// Moves `top` from `top` to the next index; says whether this thread was the one.
     #[inline]
     fn advance_top(&self, top: usize) -> bool {
+        self.advance_top_by(top, 1)
+    }
+
+    /// The same, `n` indices further.
+    #[inline]
+    fn advance_top_by(&self, top: usize, n: usize) -> bool {
         // ORDER deque.take: Release, with the Acquire loads of `top` in `steal` and `len`.
         // ORDER deque.recycle: Release, with the load of `top` in `push`. Weaker, the owner could write the next entry
         // to the slot before this thread has read it. Each success continues the release sequences of those before it,
         // so one load acquires all of them. Relaxed on failure: what was read is thrown away.
-        self.top.compare_exchange(top, top.wrapping_add(1), Ordering::Release, Ordering::Relaxed).is_ok()
+        self.top.compare_exchange(top, top.wrapping_add(n), Ordering::Release, Ordering::Relaxed).is_ok()
     }
 }
 
