@@ -134,9 +134,14 @@ impl Space {
         self.huge_until.store(bytes.0, Ordering::Relaxed);
     }
 
-    /// From now on huge pages are for the tables alone.
+    /// From now on huge pages are for the tables, and for what is taken by [`take_fresh_in_huge_pages`](Self::take_fresh_in_huge_pages).
     pub fn leave_objects_in_small_pages(&self) {
         self.huge_tables_alone.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`leave_objects_in_small_pages`](Self::leave_objects_in_small_pages) was called.
+    pub fn leaves_objects_in_small_pages(&self) -> bool {
+        self.huge_tables_alone.load(Ordering::Relaxed)
     }
 
     /// Has steps ask for no huge pages until it is called with `false`.
@@ -314,30 +319,59 @@ impl Space {
 
     /// As [`take_fresh`](Self::take_fresh), where only so many of the `n` blocks are written soon.
     pub fn take_fresh_for(&self, n: Blocks, soon: Blocks) -> Option<usize> {
-        let mut first = self.frontier.load(Ordering::Relaxed);
+        let (_, first) = self.take_aligned(n, Blocks(1))?;
+        self.have_behind(first, soon);
+        Some(first)
+    }
+
+    /// As [`take_fresh_for`](Self::take_fresh_for), where the `n` blocks are whole huge pages. They begin on one, and such pages are asked for behind them,
+    /// also where steps do so for the tables alone. The second number is that of the blocks before the first that are the caller's as well.
+    pub fn take_fresh_in_huge_pages(&self, n: Blocks, soon: Blocks) -> Option<(usize, Blocks)> {
+        let (from, first) = self.take_aligned(n, huge::HUGE_PAGE.to_blocks_rounded_up())?;
+        let (start, size) = (first << BLOCK_SHIFT, n.to_bytes());
+        if self.may_ask_for_huge_pages(start + size.0)
+            && start >= self.huge_again.load(Ordering::Relaxed)
+            && huge::are_free(size)
+            // SAFETY: the range lies in our reservation.
+            && unsafe { huge::prefer(core::ptr::with_exposed_provenance_mut(self.base() + start), size) }
+        {
+            self.huge_ahead[0].store(start, Ordering::Relaxed);
+            self.huge_ahead[1].store(start + size.0, Ordering::Relaxed);
+        }
+        self.have_behind(first, soon);
+        Some((first, Blocks(first - from)))
+    }
+
+    /// Takes `n` blocks that were never used, the first of which has a multiple of `align` as its number; and what is before that. From where on blocks
+    /// were taken, and which that first one is.
+    fn take_aligned(&self, n: Blocks, align: Blocks) -> Option<(usize, usize)> {
+        let mut from = self.frontier.load(Ordering::Relaxed);
         loop {
+            let first = from.checked_next_multiple_of(align.0)?;
             let end = first.checked_add(n.0).filter(|&e| e <= self.reserved.load(Ordering::Relaxed))?;
             if !self.commit_to(end << BLOCK_SHIFT, n.to_bytes()) {
                 return None;
             }
             // ORDER space.frontier: Release, with the Acquire in `frontier()`: whoever walks the table up to it sees
             // zeroed or published records.
-            match self.frontier.compare_exchange_weak(first, end, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => {
-                    let run = first << BLOCK_SHIFT..end << BLOCK_SHIFT;
-                    let [ahead, last] = [0, 1].map(|end: usize| self.huge_ahead[end].load(Ordering::Relaxed));
-                    if run.len() < SPARSE.0 && ahead < run.end && run.start < last {
-                        self.have_huge_pages_behind(run, huge::time_to_have);
-                    } else if run.len() < SPARSE.0
-                        && run.start >= AHEAD_FROM.0
-                        && run.end > self.there.load(Ordering::Relaxed)
-                    {
-                        self.have_pages_ahead(run.start..(first + soon.0) << BLOCK_SHIFT);
-                    }
-                    return Some(first);
-                }
-                Err(now) => first = now,
+            match self.frontier.compare_exchange_weak(from, end, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Some((from, first)),
+                Err(now) => from = now,
             }
+        }
+    }
+
+    /// Has pages come behind blocks that were just taken and never used before.
+    pub fn have_behind(&self, first: usize, n: Blocks) {
+        let run = first << BLOCK_SHIFT..(first + n.0) << BLOCK_SHIFT;
+        let [ahead, last] = [0, 1].map(|end: usize| self.huge_ahead[end].load(Ordering::Relaxed));
+        if run.len() >= SPARSE.0 {
+            return;
+        }
+        if ahead < run.end && run.start < last {
+            self.have_huge_pages_behind(run, huge::time_to_have);
+        } else if run.start >= AHEAD_FROM.0 && run.end > self.there.load(Ordering::Relaxed) {
+            self.have_pages_ahead(run);
         }
     }
 
@@ -497,14 +531,18 @@ impl Space {
                 }
             }
             let Some(goal) = granted else { return false };
-            let is_huge = goal <= self.huge_until.load(Ordering::Relaxed) && !self.small_pages.load(Ordering::Relaxed);
-            if !as_needed && have >= HUGE_FROM.0 && is_huge && run < SPARSE {
+            if !as_needed && have >= HUGE_FROM.0 && self.may_ask_for_huge_pages(goal) && run < SPARSE {
                 self.ask_for_huge_pages_behind(have, goal);
             }
             self.committed.fetch_max(goal, Ordering::Relaxed);
             have = self.committed.load(Ordering::Relaxed);
         }
         true
+    }
+
+    /// Whether huge pages may be asked for below `end`, in bytes from `base`.
+    fn may_ask_for_huge_pages(&self, end: usize) -> bool {
+        end <= self.huge_until.load(Ordering::Relaxed) && !self.small_pages.load(Ordering::Relaxed)
     }
 
     /// Asks for huge pages behind a part of the range that was just made accessible, and behind the tables' parts that nobody has written yet.
@@ -861,6 +899,32 @@ mod tests {
         unsafe { memory::discard(core::ptr::with_exposed_provenance_mut(at(run)), Bytes(3 * BLOCK.0)) };
         space.have_pages_behind(run + 1, Blocks(1));
         assert_eq!([0, 1, 2].map(|i| is_there(at(run + i))), [false, true, false]);
+    }
+
+    /// Also where steps ask for none behind objects; and what is skipped is the caller's.
+    #[test]
+    fn whole_huge_pages_begin_on_one_and_are_asked_for() {
+        let space: &'static Space = Box::leak(Box::new(Space::new()));
+        space.reserve(Bytes::mib(512), false).unwrap();
+        space.ask_for_huge_pages(Bytes::mib(512));
+        space.leave_objects_in_small_pages();
+        let page = huge::HUGE_PAGE.to_blocks_rounded_up();
+        let mut end = space.take_fresh(Blocks(5)).unwrap() + 5;
+        let mut seen = 0;
+        for i in 0..40 {
+            let (first, skipped) = space.take_fresh_in_huge_pages(page, Blocks(1)).unwrap();
+            let at = space.address_of(first);
+            assert!(at.is_multiple_of(huge::HUGE_PAGE.0) && first - skipped.0 == end && skipped.0 < page.0);
+            assert_eq!(space.frontier().0, first + page.0);
+            // SAFETY: nobody else's.
+            unsafe { core::ptr::with_exposed_provenance_mut::<u8>(at + huge::HUGE_PAGE.0 - 1).write(1) };
+            seen += usize::from(has(at, "hg"));
+            end = space.take_fresh(Blocks(i)).unwrap() + i;
+            assert!(i == 0 || !has(space.address_of(end - 1), "hg"));
+        }
+        if seen == 0 {
+            println!("SKIPPED: this machine has no huge pages to spare");
+        }
     }
 
     /// A heap that wants none behind its objects has them behind its tables.

@@ -10,6 +10,7 @@ use larder_policy::backing::prefers_small_pages;
 use larder_policy::pacing;
 use larder_sync::lock::{Lock, LockGuard};
 use larder_sync::spin::Patience;
+use larder_sys::huge::HUGE_PAGE;
 use larder_sys::{cpus, memory, say, thread};
 use larder_threads::{REGISTRY, interposed, stop};
 use larder_trace::Entry;
@@ -329,13 +330,19 @@ impl Heap {
         if self.may_grow(n)
             && let Some(run) = self.pool.take_apart(n)
         {
+            self.space.have_behind(run.first, n);
             return Some(run);
         }
-        let at_once = larder_policy::backing::apart(self.size());
+        // What is not watched keeps its huge pages, where cycles beside the program leave the others none.
+        let huge_page = self.space.leaves_objects_in_small_pages().then_some(HUGE_PAGE);
+        let at_once = larder_policy::backing::apart(self.size(), huge_page);
         let run = if at_once.0 <= n.0 || !self.may_grow(at_once) {
             self.grow_unheard(n, n)?
         } else {
-            let whole = self.grow_unheard(at_once, n)?;
+            let whole = match huge_page {
+                Some(page) if at_once.to_bytes() >= page => self.grow_in_huge_pages(at_once, n)?,
+                _ => self.grow_unheard(at_once, n)?,
+            };
             self.pool.keep_apart(&self.space, Run { first: whole.first + n.0, blocks: at_once - n, ..whole });
             Run { blocks: n, ..whole }
         };
@@ -354,6 +361,15 @@ impl Heap {
         let threads = REGISTRY.count() as usize;
         self.space.prefer_small_pages(prefers_small_pages(threads, crate::pacing::usable_cpus()));
         self.take_fresh(n, soon)
+    }
+
+    /// As [`grow_unheard`](Self::grow_unheard), for a run of whole huge pages. What is skipped before it is everybody's.
+    fn grow_in_huge_pages(&self, n: Blocks, soon: Blocks) -> Option<Run> {
+        let (first, skipped) = self.space.take_fresh_in_huge_pages(n, soon)?;
+        if skipped.0 > 0 {
+            self.pool.give(&self.space, Run { first: first - skipped.0, blocks: skipped, zero: true });
+        }
+        Some(Run { first, blocks: n, zero: true })
     }
 
     fn take_fresh(&self, n: Blocks, soon: Blocks) -> Option<Run> {

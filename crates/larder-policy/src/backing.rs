@@ -19,12 +19,22 @@ pub fn prefers_small_pages(threads: usize, usable_cpus: usize) -> bool {
 const APART_FROM: Bytes = Bytes::mib(32);
 /// ... that are so long, of its size: memory that is not used before the next cycle at worst.
 const APART_SHARE: usize = 128;
-/// No longer: huge pages are not for what is as long as one of them.
+/// No longer, unless they are whole huge pages ...
 const MOST_APART: Blocks = Blocks(64);
+/// ... which they are, if at all, where a heap is as large as this: then one is no more of it than what is left behind the blocks of a few classes.
+const IN_HUGE_PAGES_FROM: Bytes = Bytes::mib(64);
 
-/// As many blocks as the heap grows by for objects without pointers, of which the rest is kept for others of that kind; none where it is small.
-pub fn apart(size: Bytes) -> Blocks {
-    if size < APART_FROM { Blocks(0) } else { Bytes(size.0 / APART_SHARE).to_blocks_rounded_up().min(MOST_APART) }
+/// As many blocks as the heap grows by for objects without pointers, of which the rest is kept for others of that kind; none where it is small. Whole
+/// huge pages, where these are `wanted`, in a heap that is large enough.
+pub fn apart(size: Bytes, wanted: Option<Bytes>) -> Blocks {
+    if size < APART_FROM {
+        return Blocks(0);
+    }
+    let share = size.0 / APART_SHARE;
+    match wanted {
+        Some(page) if size >= IN_HUGE_PAGES_FROM => Bytes((share - share % page.0).max(page.0)).to_blocks_rounded_up(),
+        _ => Bytes(share).to_blocks_rounded_up().min(MOST_APART),
+    }
 }
 
 #[cfg(test)]
@@ -33,8 +43,20 @@ mod tests {
 
     #[test]
     fn only_what_is_large_has_parts() {
-        for (mib, blocks) in [(1, 0), (31, 0), (32, 16), (64, 32), (128, 64), (4000, 64)] {
-            assert_eq!(apart(Bytes::mib(mib)), Blocks(blocks), "{mib} MiB");
+        const PAGE: usize = 128;
+        for (mib, small, huge) in [
+            (1, 0, 0),
+            (31, 0, 0),
+            (32, 16, 16),
+            (63, 32, 32),
+            (64, 32, PAGE),
+            (128, 64, PAGE),
+            (511, 64, PAGE),
+            (512, 64, 2 * PAGE),
+            (4000, 64, 15 * PAGE),
+        ] {
+            assert_eq!(apart(Bytes::mib(mib), None), Blocks(small), "{mib} MiB");
+            assert_eq!(apart(Bytes::mib(mib), Some(Bytes::mib(2))), Blocks(huge), "{mib} MiB");
         }
     }
 
