@@ -5,7 +5,7 @@
 //! run remembers whether its content is known to be zero (fresh from the kernel, or discarded).
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use larder_sync::lock::Lock;
 use larder_sys::memory;
@@ -66,11 +66,19 @@ pub struct Pool {
     ///
     /// Sync: as `resident`.
     discarded: AtomicUsize,
-    /// First block of the run that is kept apart, and its length. Counted in `discarded`.
+    /// First block of the run that is kept apart, and its length; and those of the one that comes after it. Counted in `discarded`.
     ///
     /// Sync: written under `lock`.
-    apart: [AtomicUsize; 2],
+    apart: [[AtomicUsize; 2]; 2],
+    /// Whether the one that comes after may be used.
+    ///
+    /// Sync: written under `lock`.
+    is_next_ready: AtomicBool,
 }
+
+/// The places of [`Pool::kept_apart`].
+const NOW: usize = 0;
+const NEXT: usize = 1;
 
 const EMPTY: usize = NONE as usize;
 
@@ -82,7 +90,8 @@ impl Pool {
             bins: [const { AtomicUsize::new(EMPTY) }; BINS],
             resident: AtomicUsize::new(0),
             discarded: AtomicUsize::new(0),
-            apart: [const { AtomicUsize::new(0) }; 2],
+            apart: [const { [const { AtomicUsize::new(0) }; 2] }; 2],
+            is_next_ready: AtomicBool::new(false),
         }
     }
 
@@ -174,43 +183,74 @@ impl Pool {
     /// kept so far goes into the pool.
     pub fn keep_apart(&self, space: &Space, run: Run) {
         let _guard = self.lock.lock();
-        self.join(space);
-        self.apart[0].store(run.first, Ordering::Relaxed);
-        self.apart[1].store(run.blocks.0, Ordering::Relaxed);
+        self.keep(space, NOW, run);
+    }
+
+    /// Keeps one for when what is kept apart is used up, from [`next_is_ready`](Self::next_is_ready) on.
+    pub fn keep_next(&self, space: &Space, run: Run) {
+        let _guard = self.lock.lock();
+        self.is_next_ready.store(false, Ordering::Relaxed);
+        self.keep(space, NEXT, run);
+    }
+
+    /// The run that comes next may be used, if one is kept.
+    pub fn next_is_ready(&self) {
+        let _guard = self.lock.lock();
+        self.is_next_ready.store(true, Ordering::Relaxed);
+    }
+
+    fn keep(&self, space: &Space, place: usize, run: Run) {
+        self.join(space, place);
+        self.set_apart(place, [run.first, run.blocks.0]);
         self.discarded.store(self.discarded.load(Ordering::Relaxed) + run.blocks.0, Ordering::Relaxed);
     }
 
+    fn set_apart(&self, place: usize, run: [usize; 2]) {
+        for (word, value) in self.apart[place].iter().zip(run) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
     /// Takes `n` blocks of what is kept apart.
-    pub fn take_apart(&self, n: Blocks) -> Option<Run> {
-        if self.apart[1].load(Ordering::Relaxed) < n.0 {
+    pub fn take_apart(&self, space: &Space, n: Blocks) -> Option<Run> {
+        // A glance, without the lock.
+        if self.kept_apart().iter().all(|kept| kept.len() < n.0) {
             return None;
         }
         let _guard = self.lock.lock();
-        let Range { start: first, end } = self.kept_apart();
+        let [now, next] = self.kept_apart();
+        if now.len() < n.0 && next.len() >= n.0 && self.is_next_ready.load(Ordering::Relaxed) {
+            self.join(space, NOW);
+            self.set_apart(NOW, [next.start, next.len()]);
+            self.set_apart(NEXT, [0, 0]);
+        }
+        let Range { start: first, end } = self.kept_apart()[NOW].clone();
         let left = (end - first).checked_sub(n.0)?;
-        self.apart[0].store(first + n.0, Ordering::Relaxed);
-        self.apart[1].store(left, Ordering::Relaxed);
+        self.set_apart(NOW, [first + n.0, left]);
         self.discarded.store(self.discarded.load(Ordering::Relaxed) - n.0, Ordering::Relaxed);
         Some(Run { first, blocks: n, zero: true })
     }
 
-    /// The blocks that are kept apart. The caller keeps others from taking some.
-    pub fn kept_apart(&self) -> Range<usize> {
-        let [first, length] = [0, 1].map(|i: usize| self.apart[i].load(Ordering::Relaxed));
-        first..first + length
+    /// The blocks that are kept apart, and those that come after them. The caller keeps others from taking some.
+    pub fn kept_apart(&self) -> [Range<usize>; 2] {
+        [NOW, NEXT].map(|place| {
+            let [first, length] = [0, 1].map(|i: usize| self.apart[place][i].load(Ordering::Relaxed));
+            first..first + length
+        })
     }
 
     /// What is kept apart goes into the pool: memory is short.
     pub fn join_apart(&self, space: &Space) {
         let _guard = self.lock.lock();
-        self.join(space);
+        self.join(space, NOW);
+        self.join(space, NEXT);
     }
 
-    fn join(&self, space: &Space) {
-        let Range { start: first, end } = self.kept_apart();
+    fn join(&self, space: &Space, place: usize) {
+        let Range { start: first, end } = self.kept_apart()[place].clone();
         let length = end - first;
         if length > 0 {
-            self.apart[1].store(0, Ordering::Relaxed);
+            self.set_apart(place, [0, 0]);
             self.discarded.store(self.discarded.load(Ordering::Relaxed) - length, Ordering::Relaxed);
             self.give_locked(space, Run { first, blocks: Blocks(length), zero: true });
         }
@@ -475,12 +515,12 @@ mod tests {
     fn what_is_kept_apart_goes_to_who_asks_for_it_until_it_is_wanted() {
         let (s, p) = (space(), Pool::new());
         let first = s.take_fresh(Blocks(40)).unwrap();
-        assert!(p.take_apart(Blocks(1)).is_none());
+        assert!(p.take_apart(&s, Blocks(1)).is_none());
         p.keep_apart(&s, Run { first, blocks: Blocks(10), zero: true });
         assert_eq!((p.discarded(), p.take(&s, Blocks(1)).is_none()), (Blocks(10), true));
-        let run = p.take_apart(Blocks(4)).unwrap();
+        let run = p.take_apart(&s, Blocks(4)).unwrap();
         assert_eq!((run.first, run.blocks, run.zero, p.discarded()), (first, Blocks(4), true, Blocks(6)));
-        assert!(p.take_apart(Blocks(7)).is_none());
+        assert!(p.take_apart(&s, Blocks(7)).is_none());
         // The next one: the rest of this one is everybody's.
         p.keep_apart(&s, Run { first: first + 20, blocks: Blocks(20), zero: true });
         assert_eq!(p.discarded(), Blocks(26));
@@ -489,7 +529,31 @@ mod tests {
         assert!(p.take(&s, Blocks(3)).is_none());
         p.join_apart(&s);
         assert_eq!((p.take(&s, Blocks(20)).unwrap().first, p.discarded()), (first + 20, Blocks(2)));
-        assert!(p.take_apart(Blocks(1)).is_none());
+        assert!(p.take_apart(&s, Blocks(1)).is_none());
+    }
+
+    #[test]
+    fn what_comes_next_is_kept_until_it_is_ready() {
+        let (s, p) = (space(), Pool::new());
+        let first = s.take_fresh(Blocks(40)).unwrap();
+        p.keep_apart(&s, Run { first, blocks: Blocks(10), zero: true });
+        p.keep_next(&s, Run { first: first + 20, blocks: Blocks(20), zero: true });
+        assert_eq!((p.discarded(), p.take(&s, Blocks(1)).is_none()), (Blocks(30), true));
+        assert!(p.take_apart(&s, Blocks(11)).is_none());
+        p.next_is_ready();
+        assert_eq!(p.take_apart(&s, Blocks(4)).unwrap().first, first);
+        // What is left is everybody's.
+        assert_eq!(p.take_apart(&s, Blocks(11)).unwrap().first, first + 20);
+        assert_eq!((p.take(&s, Blocks(6)).unwrap().first, p.discarded()), (first + 4, Blocks(9)));
+        assert_eq!(p.kept_apart(), [first + 31..first + 40, 0..0]);
+        p.keep_next(&s, Run { first: first + 10, blocks: Blocks(10), zero: true });
+        assert!(p.take_apart(&s, Blocks(10)).is_none(), "the next one is not ready because the last one was");
+        p.join_apart(&s);
+        assert_eq!(
+            (p.take(&s, Blocks(9)).unwrap().first, p.take(&s, Blocks(10)).unwrap().first),
+            (first + 31, first + 10)
+        );
+        assert_eq!(p.discarded(), Blocks(0));
     }
 
     #[test]

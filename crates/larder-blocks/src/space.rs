@@ -34,6 +34,8 @@ const AHEAD: Bytes = Bytes(128 << 10);
 const SPARSE: Bytes = huge::HUGE_PAGE;
 /// Where a huge page took long, that is looked into again when the heap is so many times as large: four or five times until it has a gigabyte.
 const SLOW_TIMES: usize = 2;
+/// Where few huge pages are free, that is looked into again when the heap is larger by such a part.
+const UNTIL_NEXT_LOOK: usize = 16;
 /// Bytes for a block, at most, in tables that are backed with huge pages: a heap of many sizes writes all of their pages anyway, and would not
 /// of larger ones.
 const DENSE: usize = 1 << 9;
@@ -324,22 +326,43 @@ impl Space {
         Some(first)
     }
 
-    /// As [`take_fresh_for`](Self::take_fresh_for), where the `n` blocks are whole huge pages. They begin on one, and such pages are asked for behind them,
-    /// also where steps do so for the tables alone. The second number is that of the blocks before the first that are the caller's as well.
-    pub fn take_fresh_in_huge_pages(&self, n: Blocks, soon: Blocks) -> Option<(usize, Blocks)> {
-        let (from, first) = self.take_aligned(n, huge::HUGE_PAGE.to_blocks_rounded_up())?;
-        let (start, size) = (first << BLOCK_SHIFT, n.to_bytes());
-        if self.may_ask_for_huge_pages(start + size.0)
-            && start >= self.huge_again.load(Ordering::Relaxed)
-            && huge::are_free(size)
-            // SAFETY: the range lies in our reservation.
-            && unsafe { huge::prefer(core::ptr::with_exposed_provenance_mut(self.base() + start), size) }
-        {
-            self.huge_ahead[0].store(start, Ordering::Relaxed);
-            self.huge_ahead[1].store(start + size.0, Ordering::Relaxed);
+    /// Takes `n` blocks that were never used, whole huge pages, which are asked for behind them, also where steps do so for the tables alone. `None` where
+    /// these are not there for the asking. The second number is that of the blocks before the first that are the caller's as well.
+    pub fn take_fresh_in_huge_pages(&self, n: Blocks) -> Option<(usize, Blocks)> {
+        let (size, known) = (n.to_bytes(), self.frontier().to_bytes().0);
+        let most = known + size.0 + huge::HUGE_PAGE.0;
+        if !self.may_ask_for_huge_pages(most) || known < self.huge_again.load(Ordering::Relaxed) {
+            return None;
         }
-        self.have_behind(first, soon);
+        if !huge::are_free(size) {
+            // A look takes a while.
+            self.huge_again.store(known + known / UNTIL_NEXT_LOOK, Ordering::Relaxed);
+            return None;
+        }
+        let (from, first) = self.take_aligned(n, huge::HUGE_PAGE.to_blocks_rounded_up())?;
+        // SAFETY: the range lies in our reservation. Where the kernel knows no huge pages, small ones will come.
+        unsafe { huge::prefer(core::ptr::with_exposed_provenance_mut(self.address_of(first)), size) };
         Some((first, Blocks(first - from)))
+    }
+
+    /// Has huge pages come behind blocks that [`take_fresh_in_huge_pages`](Self::take_fresh_in_huge_pages) took and nobody has written yet. Where one takes
+    /// long, the rest is left to small ones, and no more are asked for until the heap is larger.
+    pub fn have_huge_pages(&self, first: usize, n: Blocks) {
+        self.have_huge_pages_in(first << BLOCK_SHIFT..(first + n.0) << BLOCK_SHIFT, huge::time_to_have);
+    }
+
+    fn have_huge_pages_in(&self, run: Range<usize>, time_to_have: unsafe fn(*mut u8) -> Nanos) {
+        for at in run.clone().step_by(huge::HUGE_PAGE.0) {
+            let page = core::ptr::with_exposed_provenance_mut::<u8>(self.base() + at);
+            // SAFETY: blocks that were taken are accessible.
+            if unsafe { time_to_have(page) } > huge::QUICK {
+                let next = at + huge::HUGE_PAGE.0;
+                // SAFETY: as above.
+                unsafe { huge::refuse(page.wrapping_add(huge::HUGE_PAGE.0), Bytes(run.end - next)) };
+                self.huge_again.store(SLOW_TIMES * at, Ordering::Relaxed);
+                return;
+            }
+        }
     }
 
     /// Takes `n` blocks that were never used, the first of which has a multiple of `align` as its number; and what is before that. From where on blocks
@@ -362,7 +385,7 @@ impl Space {
     }
 
     /// Has pages come behind blocks that were just taken and never used before.
-    pub fn have_behind(&self, first: usize, n: Blocks) {
+    fn have_behind(&self, first: usize, n: Blocks) {
         let run = first << BLOCK_SHIFT..(first + n.0) << BLOCK_SHIFT;
         let [ahead, last] = [0, 1].map(|end: usize| self.huge_ahead[end].load(Ordering::Relaxed));
         if run.len() >= SPARSE.0 {
@@ -903,28 +926,35 @@ mod tests {
 
     /// Also where steps ask for none behind objects; and what is skipped is the caller's.
     #[test]
-    fn whole_huge_pages_begin_on_one_and_are_asked_for() {
+    fn whole_huge_pages_begin_on_one_and_are_asked_for_until_one_is_slow() {
         let space: &'static Space = Box::leak(Box::new(Space::new()));
         space.reserve(Bytes::mib(512), false).unwrap();
         space.ask_for_huge_pages(Bytes::mib(512));
         space.leave_objects_in_small_pages();
         let page = huge::HUGE_PAGE.to_blocks_rounded_up();
         let mut end = space.take_fresh(Blocks(5)).unwrap() + 5;
-        let mut seen = 0;
-        for i in 0..40 {
-            let (first, skipped) = space.take_fresh_in_huge_pages(page, Blocks(1)).unwrap();
+        for i in 0..20 {
+            let Some((first, skipped)) = space.take_fresh_in_huge_pages(page + page) else {
+                println!("SKIPPED: this machine has no huge pages to spare");
+                return;
+            };
             let at = space.address_of(first);
             assert!(at.is_multiple_of(huge::HUGE_PAGE.0) && first - skipped.0 == end && skipped.0 < page.0);
-            assert_eq!(space.frontier().0, first + page.0);
-            // SAFETY: nobody else's.
-            unsafe { core::ptr::with_exposed_provenance_mut::<u8>(at + huge::HUGE_PAGE.0 - 1).write(1) };
-            seen += usize::from(has(at, "hg"));
-            end = space.take_fresh(Blocks(i)).unwrap() + i;
-            assert!(i == 0 || !has(space.address_of(end - 1), "hg"));
+            assert_eq!(space.frontier().0, first + 2 * page.0);
+            space.have_huge_pages_in(first << BLOCK_SHIFT..(first + 2 * page.0) << BLOCK_SHIFT, |page| {
+                assert!(has(page.addr(), "hg"));
+                Nanos(700_000)
+            });
+            end = space.take_fresh(Blocks(1 + i)).unwrap() + 1 + i;
+            assert!(!has(space.address_of(end - 1), "hg"));
         }
-        if seen == 0 {
-            println!("SKIPPED: this machine has no huge pages to spare");
-        }
+        let Some((first, _)) = space.take_fresh_in_huge_pages(page + page) else { return };
+        space.have_huge_pages_in(first << BLOCK_SHIFT..(first + 2 * page.0) << BLOCK_SHIFT, |_| Nanos(5_000_000));
+        let at = space.address_of(first);
+        assert!(has(at, "hg") && has(at + huge::HUGE_PAGE.0, "nh"));
+        assert!(space.take_fresh_in_huge_pages(page).is_none(), "one took long");
+        take_up_to(space, Bytes(2 * (at - space.base())));
+        assert!(space.take_fresh_in_huge_pages(page).is_some(), "the heap is twice as large");
     }
 
     /// A heap that wants none behind its objects has them behind its tables.

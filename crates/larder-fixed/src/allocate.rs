@@ -120,6 +120,7 @@ pub fn allocate_below(kind: usize, bytes: usize) -> *mut u8 {
     }
     cycle::collect_if_stressed();
     concurrent::attend(0);
+    HEAP.prepare_apart();
     let mut shortage = Shortage::of(Bytes(CLASSES[class].cell as usize));
     loop {
         // A thread that waited for the end of one cycle may find the next one due: many that did not look again would each

@@ -170,6 +170,14 @@ pub(crate) fn wait_blocked(wait: blocking::Callback, seen: u32) {
     mask.set();
 }
 
+/// As [`wait_blocked`], for a closure.
+pub(crate) fn blocked<R>(f: impl FnOnce() -> R) -> R {
+    let mask = gate::mask();
+    let result = blocking::region(f);
+    mask.set();
+    result
+}
+
 /// In the stress mode, collects at every n-th refill.
 pub(crate) fn collect_if_stressed() {
     let every = settings::COLLECT_EVERY.load(Ordering::Relaxed);

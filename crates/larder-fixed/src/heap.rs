@@ -1,6 +1,6 @@
 //! The heap's state, and how it begins.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use larder_blocks::Space;
 use larder_blocks::owners::Owners;
@@ -12,7 +12,7 @@ use larder_sync::lock::{Lock, LockGuard};
 use larder_sync::spin::Patience;
 use larder_sys::huge::HUGE_PAGE;
 use larder_sys::{cpus, memory, say, thread};
-use larder_threads::{REGISTRY, interposed, stop};
+use larder_threads::{REGISTRY, defer, interposed, stop};
 use larder_trace::Entry;
 use larder_trace::crew::CREW;
 use larder_units::{Blocks, Bytes, Nanos};
@@ -78,6 +78,8 @@ pub(crate) struct Heap {
     pub association: AtomicU32,
     /// Heap size that the client was last told, or would have been.
     pub largest: AtomicUsize,
+    /// A part in huge pages is to be prepared for objects without pointers. Sync: a hint; who clears it prepares one.
+    wants_next_apart: AtomicBool,
 }
 
 /// Counters that many CPUs add to, on one line.
@@ -113,6 +115,7 @@ pub(crate) static HEAP: Heap = Heap {
     live: AtomicUsize::new(0),
     association: AtomicU32::new(0),
     largest: AtomicUsize::new(0),
+    wants_next_apart: AtomicBool::new(false),
 };
 
 /// Held while the heap looks whether it may grow and does, where it has a maximum: two threads that both found room would pass it together. And while it
@@ -128,6 +131,8 @@ const SETTLES_WITHIN: Nanos = Nanos(2_000_000);
 pub(crate) unsafe fn reset_growth_after_fork() {
     // SAFETY: the caller's promise.
     unsafe { GROWTH.reset_after_fork() };
+    // Who waited for its pages is not there; they come when they are written.
+    HEAP.pool.next_is_ready();
 }
 
 static INITIALISING: Lock = Lock::new();
@@ -328,27 +333,70 @@ impl Heap {
         // One thread at a time: with others growing meanwhile as well, most of what each takes would be kept for nobody.
         let growth = GROWTH.lock();
         if self.may_grow(n)
-            && let Some(run) = self.pool.take_apart(n)
+            && let Some(run) = self.pool.take_apart(&self.space, n)
         {
-            self.space.have_behind(run.first, n);
+            self.want_next_apart();
             return Some(run);
         }
-        // What is not watched keeps its huge pages, where cycles beside the program leave the others none.
-        let huge_page = self.space.leaves_objects_in_small_pages().then_some(HUGE_PAGE);
-        let at_once = larder_policy::backing::apart(self.size(), huge_page);
+        let at_once = larder_policy::backing::apart(self.size());
         let run = if at_once.0 <= n.0 || !self.may_grow(at_once) {
             self.grow_unheard(n, n)?
         } else {
-            let whole = match huge_page {
-                Some(page) if at_once.to_bytes() >= page => self.grow_in_huge_pages(at_once, n)?,
-                _ => self.grow_unheard(at_once, n)?,
-            };
+            let whole = self.grow_unheard(at_once, n)?;
             self.pool.keep_apart(&self.space, Run { first: whole.first + n.0, blocks: at_once - n, ..whole });
             Run { blocks: n, ..whole }
         };
+        self.want_next_apart();
         drop(growth);
         self.has_grown();
         Some(run)
+    }
+
+    /// Has somebody prepare a part in huge pages, where what is kept apart will soon be used up: what is not watched keeps them, where cycles beside the
+    /// program leave the others none.
+    fn want_next_apart(&self) {
+        let [now, next] = self.pool.kept_apart();
+        if next.is_empty() && now.len().cast_signed() < self.next_apart().0.cast_signed() / 2 {
+            self.wants_next_apart.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// As many blocks as a part in huge pages has; none where there is to be none.
+    fn next_apart(&self) -> Blocks {
+        // At a maximum, parts are counted, which takes a lock that must not be held while pages come.
+        if !self.space.leaves_objects_in_small_pages() || settings::max_heap().0 != 0 {
+            return Blocks(0);
+        }
+        larder_policy::backing::apart_in_huge_pages(self.size(), HUGE_PAGE)
+    }
+
+    /// Prepares such a part if one is wanted. The caller is in no slow path and holds no lock.
+    #[inline]
+    pub fn prepare_apart(&self) {
+        if self.wants_next_apart.load(Ordering::Relaxed) {
+            self.prepare_next_apart();
+        }
+    }
+
+    /// A huge page may take as long to come as a pause should last at most, and a thread does not answer meanwhile. So it waits for it as a blocked one, with
+    /// what has no owner yet.
+    #[cold]
+    fn prepare_next_apart(&self) {
+        if !crate::cycle::may_collect() || !self.wants_next_apart.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let deferral = defer::enter();
+        let n = self.next_apart();
+        let taken = (n.0 > 0).then(|| self.space.take_fresh_in_huge_pages(n)).flatten();
+        let Some((first, skipped)) = taken else { return };
+        self.pool.keep_next(&self.space, Run { first, blocks: n, zero: true });
+        if skipped.0 > 0 {
+            self.pool.give(&self.space, Run { first: first - skipped.0, blocks: skipped, zero: true });
+        }
+        drop(deferral);
+        crate::cycle::blocked(|| self.space.have_huge_pages(first, n));
+        let _deferral = defer::enter();
+        self.pool.next_is_ready();
     }
 
     /// As [`grow`](Self::grow), in a signal handler, whose thread may be in the middle of it. The client is told the next time.
@@ -361,15 +409,6 @@ impl Heap {
         let threads = REGISTRY.count() as usize;
         self.space.prefer_small_pages(prefers_small_pages(threads, crate::pacing::usable_cpus()));
         self.take_fresh(n, soon)
-    }
-
-    /// As [`grow_unheard`](Self::grow_unheard), for a run of whole huge pages. What is skipped before it is everybody's.
-    fn grow_in_huge_pages(&self, n: Blocks, soon: Blocks) -> Option<Run> {
-        let (first, skipped) = self.space.take_fresh_in_huge_pages(n, soon)?;
-        if skipped.0 > 0 {
-            self.pool.give(&self.space, Run { first: first - skipped.0, blocks: skipped, zero: true });
-        }
-        Some(Run { first, blocks: n, zero: true })
     }
 
     fn take_fresh(&self, n: Blocks, soon: Blocks) -> Option<Run> {

@@ -151,7 +151,8 @@ pub fn pool_bytes() -> [usize; 2] {
     [HEAP.pool.resident(), HEAP.pool.discarded()].map(|blocks| blocks.to_bytes().0)
 }
 
-/// The blocks that are kept for objects without pointers, by number from the heap's beginning. For a verifier, in a stopped world.
-pub fn kept_apart() -> Range<usize> {
+/// The blocks that are kept for objects without pointers, by number from the heap's beginning, and those that are prepared for when they are used up. For a
+/// verifier, in a stopped world.
+pub fn kept_apart() -> [Range<usize>; 2] {
     HEAP.pool.kept_apart()
 }

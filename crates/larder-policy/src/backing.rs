@@ -19,22 +19,23 @@ pub fn prefers_small_pages(threads: usize, usable_cpus: usize) -> bool {
 const APART_FROM: Bytes = Bytes::mib(32);
 /// ... that are so long, of its size: memory that is not used before the next cycle at worst.
 const APART_SHARE: usize = 128;
-/// No longer, unless they are whole huge pages ...
+/// No longer: huge pages are not for what is as long as one of them.
 const MOST_APART: Blocks = Blocks(64);
-/// ... which they are, if at all, where a heap is as large as this: then one is no more of it than what is left behind the blocks of a few classes.
+/// Where a heap is as large as this, parts may be whole huge pages: then one is no more of it than what is left behind the blocks of a few classes.
 const IN_HUGE_PAGES_FROM: Bytes = Bytes::mib(64);
 
-/// As many blocks as the heap grows by for objects without pointers, of which the rest is kept for others of that kind; none where it is small. Whole
-/// huge pages, where these are `wanted`, in a heap that is large enough.
-pub fn apart(size: Bytes, wanted: Option<Bytes>) -> Blocks {
-    if size < APART_FROM {
+/// As many blocks as the heap grows by for objects without pointers, of which the rest is kept for others of that kind; none where it is small.
+pub fn apart(size: Bytes) -> Blocks {
+    if size < APART_FROM { Blocks(0) } else { Bytes(size.0 / APART_SHARE).to_blocks_rounded_up().min(MOST_APART) }
+}
+
+/// As many where the part is of whole huge pages, each so long: one at least, in a heap that is large enough, and none in others.
+pub fn apart_in_huge_pages(size: Bytes, page: Bytes) -> Blocks {
+    if size < IN_HUGE_PAGES_FROM {
         return Blocks(0);
     }
     let share = size.0 / APART_SHARE;
-    match wanted {
-        Some(page) if size >= IN_HUGE_PAGES_FROM => Bytes((share - share % page.0).max(page.0)).to_blocks_rounded_up(),
-        _ => Bytes(share).to_blocks_rounded_up().min(MOST_APART),
-    }
+    Bytes((share - share % page.0).max(page.0)).to_blocks_rounded_up()
 }
 
 #[cfg(test)]
@@ -47,16 +48,16 @@ mod tests {
         for (mib, small, huge) in [
             (1, 0, 0),
             (31, 0, 0),
-            (32, 16, 16),
-            (63, 32, 32),
+            (32, 16, 0),
+            (63, 32, 0),
             (64, 32, PAGE),
             (128, 64, PAGE),
             (511, 64, PAGE),
             (512, 64, 2 * PAGE),
             (4000, 64, 15 * PAGE),
         ] {
-            assert_eq!(apart(Bytes::mib(mib), None), Blocks(small), "{mib} MiB");
-            assert_eq!(apart(Bytes::mib(mib), Some(Bytes::mib(2))), Blocks(huge), "{mib} MiB");
+            assert_eq!(apart(Bytes::mib(mib)), Blocks(small), "{mib} MiB");
+            assert_eq!(apart_in_huge_pages(Bytes::mib(mib), Bytes::mib(2)), Blocks(huge), "{mib} MiB");
         }
     }
 

@@ -10,6 +10,7 @@
 //! process with one line.
 
 use core::cell::UnsafeCell;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use larder_blocks::block::{Block, NONE, State as BlockState};
@@ -551,11 +552,14 @@ impl Walk<'_> {
             index += length;
         }
         let apart = stats::kept_apart();
-        if apart.end > self.blocks || apart.clone().any(|i| self.block(i).state() != BlockState::Untouched) {
+        let is_wrong = |part: &Range<usize>| {
+            part.end > self.blocks || part.clone().any(|i| self.block(i).state() != BlockState::Untouched)
+        };
+        if apart.iter().any(is_wrong) {
             die!("verifier: blocks {apart:?}, which are kept apart, overlap something");
         }
         let known = stats::snapshot().unmapped / BLOCK.0;
-        if known != discarded + apart.len() {
+        if known != discarded + apart.iter().map(|part| part.len()).sum::<usize>() {
             die!(
                 "verifier: the pool counts {known} discarded blocks, its runs hold {discarded}, and {apart:?} are kept"
             );
