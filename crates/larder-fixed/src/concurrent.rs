@@ -88,7 +88,7 @@ use guests::{HANDED_OVER_NESTED, HELP_FROM, help, with_guests};
 use marking::marker_main;
 use stacks::Stacks;
 pub(crate) use stacks::push_stacks;
-use watching::fetch;
+use watching::{Parts, fetch};
 
 /// The phases of the module's table. Sync: its own.
 static PHASES: Phases = Phases::new();
@@ -494,8 +494,9 @@ pub(crate) fn is_ready() -> bool {
 }
 
 /// Pushes what is left to be done in the final stop: what the marker thread had not come to, pages written lately, and what
-/// was put aside. World stopped; the caller has claimed the cycle. Returns how many pages had been written.
-pub(crate) fn push_rest(marker: &mut Marker<'_, View>) -> usize {
+/// was put aside. World stopped; the caller has claimed the cycle. Several markers look for what was written, and mark from there. Returns how many pages
+/// had been, and what other markers than this one have marked.
+pub(crate) fn push_rest(marker: &mut Marker<'_, View>, markers: usize) -> (usize, Tally) {
     // SAFETY: the caller's claim.
     let state = unsafe { &mut *STATE.0.get() };
     // SAFETY: the marker thread does not mark between `Ready` and the next `Asked`.
@@ -518,14 +519,31 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) -> usize {
     if lost | HANDED_OVER_NESTED.swap(false, Ordering::Relaxed) {
         marker.note_overflow();
     }
-    copies.make_no_more();
-    let mut unwatched = 0;
-    let push = |low, high| unwatched += dirty::push(marker, copies, new, low, high);
-    match fetch(watch, *way, watched, None, push) {
+    let known = copies.make_no_more();
+    let unwatched = AtomicUsize::new(0);
+    let push = |marker: &mut Marker<'_, View>, low, high| {
+        let n = dirty::push(marker, |marker, low, high| known.push(marker, low, high), new, low, high);
+        unwatched.fetch_add(n, Ordering::Relaxed);
+    };
+    let mut others = Tally::NONE;
+    let pages = if let Some(parts) = Parts::of(watch, *way, watched, markers) {
+        let markers = markers.min(parts.markers());
+        CREW.call(markers);
+        let (tally, overflowed) =
+            CREW.mark_from(markers, marker, &|marker| parts.fetch(|low, high| push(marker, low, high)));
+        others = tally;
+        if overflowed {
+            marker.note_overflow();
+        }
+        parts.pages()
+    } else {
+        fetch(watch, *way, watched, None, |low, high| push(marker, low, high)).ok()
+    };
+    match pages {
         // What has no pointers does not count: with `uffd` it is told of because it is not watched.
-        Ok(pages) => figures.pages[1] += pages.saturating_sub(unwatched),
+        Some(pages) => figures.pages[1] += pages.saturating_sub(unwatched.load(Ordering::Relaxed)),
         // Nothing is known: everything that is marked is scanned again.
-        Err(_) => marker.note_overflow(),
+        None => marker.note_overflow(),
     }
     figures.compared = copies.compared();
     COMPARED.fetch_add(figures.compared as u64, Ordering::Relaxed);
@@ -540,7 +558,7 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>) -> usize {
         }
     }
     aside.clear();
-    figures.pages[1]
+    (figures.pages[1], others)
 }
 
 /// What the marker thread marked, and what was born marked. World stopped; the caller has claimed the cycle, and `waste` bytes were

@@ -15,15 +15,20 @@ use larder_trace::descriptor::{BITMAP, LENGTH, TAG};
 use larder_trace::{Entry, Interior, Marker};
 use larder_units::{BLOCK, PAGE};
 
-use crate::concurrent::Copies;
 use crate::epochs::Epochs;
 use crate::heap::HEAP;
 use crate::refill::find_byte;
 use crate::view::View;
 
-/// Pushes what marked objects have in `[low, high)`, which lies below the frontier and is a whole number of pages; what it has of large ones by way of
-/// their copies. Returns how many of the pages nobody watches: those of free blocks, and of objects without pointers.
-pub(crate) fn push(marker: &mut Marker<'_, View>, copies: &mut Copies, new: u8, low: usize, high: usize) -> usize {
+/// Pushes what marked objects have in `[low, high)`, which lies below the frontier and is a whole number of pages; what it has of large ones is given to
+/// `large`, which knows of their copies. Returns how many of the pages nobody watches: those of free blocks, and of objects without pointers.
+pub(crate) fn push<'m>(
+    marker: &mut Marker<'m, View>,
+    mut large: impl FnMut(&mut Marker<'m, View>, usize, usize),
+    new: u8,
+    low: usize,
+    high: usize,
+) -> usize {
     let (mut at, mut unwatched) = (low, 0);
     while at < high {
         let index = (at - HEAP.space.base()) >> BLOCK_SHIFT;
@@ -42,7 +47,7 @@ pub(crate) fn push(marker: &mut Marker<'_, View>, copies: &mut Copies, new: u8, 
             State::Large if b.descriptor.get() != 0 && unsafe { b.mark(0) }.load(Ordering::Relaxed) == new => {
                 let descriptor = b.descriptor.get();
                 if descriptor & TAG == LENGTH {
-                    copies.push(marker, at.max(start), end.min(start + (descriptor & !7)));
+                    large(marker, at.max(start), end.min(start + (descriptor & !7)));
                 } else {
                     push_object(marker, start, descriptor, at, end);
                 }

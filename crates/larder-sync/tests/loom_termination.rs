@@ -16,7 +16,7 @@ use larder_sync::worklist::{Deque, Entry, Steal};
 use loom::thread;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize as Uncounted;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 /// The steps of a marker that a mutant replaces.
 #[derive(Clone, Copy)]
@@ -287,6 +287,54 @@ fn a_theft_from_a_relaxed_list_is_noticed() {
         }
         thief.join().unwrap();
     });
+}
+
+/// Markers that begin with parts which they claim. One that comes late counted as idle before; it finds no part left, or is seen to have one.
+fn late_marker_with_a_part(busy_before_claim: bool) {
+    const PARTS: usize = 2;
+    model::explore(4, move || {
+        let world = Arc::new(World::new(2, SHIPPED));
+        let next = Arc::new(AtomicUsize::new(0));
+        world.make(PARTS);
+        world.termination.become_idle(1);
+        let late = {
+            let (world, next) = (world.clone(), next.clone());
+            thread::spawn(move || {
+                if busy_before_claim {
+                    world.termination.become_busy(1);
+                }
+                // ORDER termination.recover: AcqRel, with the claims of others: who finds nothing left sees that this one is busy.
+                let has_one = next.fetch_add(1, AcqRel) < PARTS;
+                if !busy_before_claim {
+                    world.termination.become_busy(1);
+                }
+                if has_one {
+                    world.finish(1, model::whole(0));
+                }
+                world.termination.become_idle(1);
+            })
+        };
+        // ORDER termination.recover: AcqRel, as above.
+        while next.fetch_add(1, AcqRel) < PARTS {
+            world.finish(0, model::whole(0));
+        }
+        world.termination.become_idle(0);
+        if world.termination.detect(|| world.all_empty()) {
+            world.assert_over();
+        }
+        late.join().unwrap();
+    });
+}
+
+#[test]
+fn a_late_marker_with_a_part_is_noticed() {
+    late_marker_with_a_part(true);
+}
+
+#[test]
+#[should_panic(expected = "the end came too early")]
+fn claiming_before_becoming_busy_ends_too_early() {
+    late_marker_with_a_part(false);
 }
 
 /// `termination.idle` alone: a marker that becomes idle over its own public work. Whoever sees it idle sees the work.

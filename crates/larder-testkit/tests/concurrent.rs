@@ -1,5 +1,9 @@
 //! Cycles that mark beside the program.
 
+use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+
 use larder_fixed::concurrent::{Births, Way};
 use larder_fixed::options::Options;
 use larder_fixed::{allocate, concurrent, cycle, free, init, kind, object, settings, stats};
@@ -9,7 +13,7 @@ use larder_testkit::fuzz::{Plan, run};
 use larder_testkit::mutator::{check, life, object_of};
 use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
-use larder_testkit::{WITHOUT_SEQUENCES, crowd, for_each_seed, in_child};
+use larder_testkit::{Random, WITHOUT_SEQUENCES, crowd, for_each_seed, in_child};
 use larder_threads::blocking::region;
 use larder_units::Nanos;
 
@@ -342,6 +346,70 @@ fn markers_beside_share_the_work_and_leave_nothing_when_they_are_interrupted() {
         }
         in_child(name, &[(MARKERS, &markers.to_string())], || unreachable!("the child has a number"));
     }
+}
+
+/// The final stop's markers share what was written: of a heap of several parts, whose threads move the only references to what is on one page to
+/// another all the time.
+#[test]
+fn what_moves_between_written_pages_is_found_by_whichever_marker_looks() {
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    const THREADS: usize = 4;
+    const HOLDERS: usize = 400_000;
+    const BYTES: usize = 64;
+    static TABLE: OnceLock<Words> = OnceLock::new();
+    static ENDS: AtomicBool = AtomicBool::new(false);
+    let word = |at: usize| ptr::with_exposed_provenance_mut::<usize>(at);
+    in_child("what_moves_between_written_pages_is_found_by_whichever_marker_looks", &[], move || {
+        init(&Options::default());
+        verifier::watch(Rules::WITH_FINALIZERS);
+        let table = *TABLE.get_or_init(|| Words::roots(HOLDERS));
+        for i in 0..HOLDERS {
+            // SAFETY: fresh objects, of which the one is in the table and the other in it at once.
+            unsafe {
+                let holder = allocate(kind::NORMAL, BYTES).cast::<usize>();
+                table.set(i, holder.expose_provenance());
+                let leaf = allocate(kind::POINTER_FREE, 2 * size_of::<usize>()).cast::<usize>();
+                leaf.write(i);
+                leaf.add(1).write(!i);
+                holder.add(i % 8).write(leaf.expose_provenance());
+            }
+        }
+        let heap = stats::snapshot().heap;
+        assert!(heap > 24 << 20, "{heap} bytes are one part");
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+        let writers: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                crowd::spawn(move || {
+                    let mut random = Random::new(thread as u64 + 1);
+                    let place = |i: usize| word(table.get(i) + i % 8 * size_of::<usize>());
+                    let mut holder = || random.below(HOLDERS / THREADS) * THREADS + thread;
+                    while !ENDS.load(Ordering::Relaxed) {
+                        let (one, other) = (place(holder()), place(holder()));
+                        // SAFETY: words of objects that are in the table, written by this thread alone.
+                        unsafe {
+                            let leaf = one.read();
+                            one.write(other.read());
+                            other.write(leaf);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..6 {
+            one_cycle();
+        }
+        ENDS.store(true, Ordering::Relaxed);
+        writers.into_iter().for_each(|writer| _ = writer.join());
+        assert!(cycle::collect());
+        let mut seen = vec![false; HOLDERS];
+        for i in 0..HOLDERS {
+            // SAFETY: objects that the table leads to.
+            let [id, check] = unsafe { word(word(table.get(i)).add(i % 8).read()).cast::<[usize; 2]>().read() };
+            assert!(id == !check && !core::mem::replace(&mut seen[id], true), "leaf {id:#x} of {i}");
+        }
+    });
 }
 
 /// A cycle is asked for, rests while cycles are disabled, and is finished by an explicit collection.

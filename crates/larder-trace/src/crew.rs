@@ -114,6 +114,9 @@ pub struct Beside<'a> {
     pub made_meanwhile: bool,
 }
 
+/// What markers of a round begin with: see [`Crew::mark_from`].
+pub type Begin<'a, H> = &'a (dyn for<'m> Fn(&mut Marker<'m, H>) + Sync);
+
 struct Job {
     run: unsafe fn(*const c_void, usize),
     context: *const c_void,
@@ -277,7 +280,22 @@ impl Crew {
             first.drain(|_| {});
             return (Tally::default(), false);
         }
-        self.mark_in_round(markers, first, None)
+        self.mark_in_round(markers, first, None, None)
+    }
+
+    /// As [`Crew::mark`], but each marker begins with `begin`, which finds work and claims what it looks at: late helpers find nothing left. A claim is
+    /// `AcqRel`, so that who finds nothing left sees that the others are busy. `first` does it alone where markers do not steal.
+    pub fn mark_from<H: Objects + Sync>(
+        &'static self,
+        markers: usize,
+        first: &mut Marker<'_, H>,
+        begin: Begin<'_, H>,
+    ) -> (Tally, bool) {
+        if markers <= 1 || first.ablation().leaves_out(Optimization::Balance) {
+            begin(first);
+            return self.mark(markers, first);
+        }
+        self.mark_in_round(markers, first, None, Some(begin))
     }
 
     /// Marks beside the program with `markers` markers, at least two, of whom `first` is the marker thread's: until nothing is left, or the
@@ -291,7 +309,7 @@ impl Crew {
         first: &mut Marker<'_, H>,
         beside: &Beside<'_>,
     ) -> (Tally, bool) {
-        let result = self.mark_in_round(markers, first, Some(beside));
+        let result = self.mark_in_round(markers, first, Some(beside), None);
         // Guests go on.
         self.open_beside(first, true);
         for helper in 1..markers {
@@ -310,9 +328,11 @@ impl Crew {
         markers: usize,
         first: &mut Marker<'_, H>,
         beside: Option<&Beside<'_>>,
+        begin: Option<Begin<'_, H>>,
     ) -> (Tally, bool) {
-        struct Context<'a, H> {
+        struct Context<'a, H: Objects> {
             beside: Option<&'a Beside<'a>>,
+            begin: Option<Begin<'a, H>>,
             heap: H,
             bytes: AtomicUsize,
             objects: AtomicUsize,
@@ -331,7 +351,13 @@ impl Crew {
             marker.set_public(round.balanced.then(|| CREW.shared(me, round.form)));
             let mut aside = Vector::new();
             match context.beside {
-                None => CREW.work(&mut marker, me, !round.balanced, || false),
+                None => {
+                    if let Some(begin) = context.begin {
+                        CREW.become_busy(me);
+                        begin(&mut marker);
+                    }
+                    CREW.work(&mut marker, me, !round.balanced || context.begin.is_some(), || false);
+                }
                 Some(beside) => {
                     marker.put_aside(&mut aside, beside.made_meanwhile);
                     CREW.work(&mut marker, me, false, || beside.interrupted.load(Ordering::Relaxed));
@@ -354,6 +380,7 @@ impl Crew {
         }
         let context = Context {
             beside,
+            begin,
             heap: first.heap(),
             bytes: AtomicUsize::new(0),
             objects: AtomicUsize::new(0),
@@ -385,6 +412,9 @@ impl Crew {
         self.bell.bump_and_wake(if all { u32::MAX } else { markers as u32 - 1 });
         self.called.store(0, Ordering::Relaxed);
         first.set_public(round.balanced.then(|| self.shared(round.place(0), round.form)));
+        if let Some(begin) = begin {
+            begin(first);
+        }
         match beside {
             None => self.work(first, 0, true, || false),
             Some(beside) => self.work(first, 0, true, || beside.interrupted.load(Ordering::Relaxed)),
@@ -464,14 +494,18 @@ impl Crew {
             } else if self.ending.is_done() || self.ending.detect(all_empty) {
                 return;
             } else if !all_empty() {
-                self.ending.become_busy(me);
-                self.hungry.fetch_sub(1, Ordering::Relaxed);
+                self.become_busy(me);
                 (busy, looks) = (true, patience());
             } else if !looks.spin() {
                 self.ending.sleep(me, all_empty);
                 looks = patience();
             }
         }
+    }
+
+    fn become_busy(&self, me: usize) {
+        self.ending.become_busy(me);
+        self.hungry.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Steals from the others in turn, beginning behind itself.

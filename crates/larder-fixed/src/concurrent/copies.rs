@@ -47,12 +47,62 @@ pub(crate) struct Copies {
     are_allowed: bool,
     /// As many copies may be made.
     room: usize,
-    compared: usize,
+    /// Sync: markers of the final stop count.
+    compared: AtomicUsize,
+}
+
+/// Copies that are made no more, for several markers.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    /// Sorted by page.
+    pages: &'a [Copied],
+    compared: &'a AtomicUsize,
+}
+
+impl Known<'_> {
+    /// As [`Copies::push`].
+    pub(crate) fn push(&self, marker: &mut Marker<'_, View>, low: usize, high: usize) {
+        if self.pages.is_empty() {
+            return marker.push_range(low, high, Interior::AsConfigured);
+        }
+        for_each_page(low, high, |page, low, high| {
+            if !self.compare(marker, page, low, high) {
+                marker.push_range(low, high, Interior::AsConfigured);
+            }
+        });
+    }
+
+    /// Looks up what differs from the page's copy. False where there is none.
+    fn compare(&self, marker: &mut Marker<'_, View>, page: usize, low: usize, high: usize) -> bool {
+        let Ok(found) = self.pages.binary_search_by_key(&page, |copied| copied.page) else { return false };
+        point(Point::BeforeComparing);
+        push_differences(marker, self.pages[found].copy, low, high);
+        self.compared.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+}
+
+/// Calls `f` with the number of each page in which `[low, high)` lies, and the part of that there.
+fn for_each_page(low: usize, high: usize, mut f: impl FnMut(usize, usize, usize)) {
+    let mut at = low;
+    while at < high {
+        let page = at / PAGE.0;
+        let end = high.min((page + 1) * PAGE.0);
+        f(page, at, end);
+        at = end;
+    }
 }
 
 impl Copies {
     pub(super) const fn new() -> Self {
-        Self { pages: Vector::new(), sorted: 0, mappings: Vector::new(), are_allowed: false, room: 0, compared: 0 }
+        Self {
+            pages: Vector::new(),
+            sorted: 0,
+            mappings: Vector::new(),
+            are_allowed: false,
+            room: 0,
+            compared: AtomicUsize::new(0),
+        }
     }
 
     /// From here on copies may be made in this cycle: objects are born marked, and nobody is about to hand out any that are not.
@@ -80,12 +130,18 @@ impl Copies {
 
     /// How often a page was compared with its copy in this cycle.
     pub(super) fn compared(&self) -> usize {
-        self.compared
+        self.compared.load(Ordering::Relaxed)
     }
 
     /// No more are made in this cycle.
-    pub(super) fn make_no_more(&mut self) {
+    pub(super) fn make_no_more(&mut self) -> Known<'_> {
         self.room = 0;
+        self.known()
+    }
+
+    /// Those of earlier rounds.
+    fn known(&self) -> Known<'_> {
+        Known { pages: &self.pages.as_slice()[..self.sorted], compared: &self.compared }
     }
 
     /// Gives the memory back. Nothing that was pushed is left to be scanned.
@@ -96,32 +152,21 @@ impl Copies {
         }
         self.mappings.clear();
         self.pages.clear();
-        (self.sorted, self.are_allowed, self.room, self.compared) = (0, false, 0, 0);
+        (self.sorted, self.are_allowed, self.room) = (0, false, 0);
+        self.compared.store(0, Ordering::Relaxed);
     }
 
     /// Pushes what a large object has in `[low, high)`, which was written: a round calls it once for each page at most.
     pub(crate) fn push(&mut self, marker: &mut Marker<'_, View>, low: usize, high: usize) {
-        if self.room == 0 && self.sorted == 0 {
-            return marker.push_range(low, high, Interior::AsConfigured);
+        if self.room == 0 {
+            return self.known().push(marker, low, high);
         }
-        let mut at = low;
-        while at < high {
-            let page = at / PAGE.0;
-            let end = high.min((page + 1) * PAGE.0);
-            let known = &self.pages.as_slice()[..self.sorted];
-            match known.binary_search_by_key(&page, |copied| copied.page) {
-                Ok(found) => {
-                    point(Point::BeforeComparing);
-                    push_differences(marker, known[found].copy, at, end);
-                    self.compared += 1;
-                }
-                Err(_) => {
-                    let from = self.copy(marker, page, at, end).map_or(at, |copy| copy + at % PAGE.0);
-                    marker.push_range(from, from + (end - at), Interior::AsConfigured);
-                }
+        for_each_page(low, high, |page, low, high| {
+            if !self.known().compare(marker, page, low, high) {
+                let from = self.copy(marker, page, low, high).map_or(low, |copy| copy + low % PAGE.0);
+                marker.push_range(from, from + (high - low), Interior::AsConfigured);
             }
-            at = end;
-        }
+        });
     }
 
     /// Copies `[low, high)` of a page, if that is worth it and there is room.

@@ -466,7 +466,8 @@ fn clean() -> Option<Round> {
     let live = Bytes(tally.bytes.max(HEAP.live.load(Ordering::Relaxed)));
     copies.begin_round(|| policy::copies(live, group::facts(live)));
     let found = with_marker_of(aside, tally, |marker| {
-        let push = |low, high| _ = dirty::push(marker, copies, new, low, high);
+        let push =
+            |low, high| _ = dirty::push(marker, |marker, low, high| copies.push(marker, low, high), new, low, high);
         let found = fetch(watch, *way, watched, Some(Which::Marked), push);
         copies.end_round();
         if found.is_err() {

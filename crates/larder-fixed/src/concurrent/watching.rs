@@ -1,9 +1,11 @@
 //! Which pages of the heap are made clean, and which were written since.
 
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
 use larder_blocks::block::State as BlockState;
 use larder_blocks::space::BLOCK_SHIFT;
-use larder_sys::watch::{Kind, Watch, WatchError, set_neighbours};
-use larder_units::PAGE;
+use larder_sys::watch::{Asker, Kind, Watch, WatchError, set_neighbours};
+use larder_units::{BLOCK, Bytes, PAGE};
 
 use super::{State, Way, ahead, ending, is_on, own_state, protected, wanted};
 use crate::heap::HEAP;
@@ -260,24 +262,7 @@ pub(super) fn fetch(
     extend(watch)?;
     let kind = watch.kind();
     let mut pages = 0;
-    let Some(which) = clean else {
-        if kind != Kind::Uffd {
-            return watch.fetch(low, high, false, &mut f);
-        }
-        // What is not protected is written, by all that is known.
-        protected::for_each_part([0, high - low], protected::LEAST_NOT_ASKED_ABOUT, |is_protected, from, to| {
-            if is_protected {
-                pages += watch.fetch(low + from, low + to, false, &mut f)?;
-            } else {
-                protected::for_each_not_ignored(from, to, |from, to| {
-                    pages += (to - from) / PAGE.0;
-                    f(low + from, low + to);
-                });
-            }
-            Ok::<(), WatchError>(())
-        })?;
-        return Ok(pages);
-    };
+    let Some(which) = clean else { return watch.fetch(low, high, false, &mut f) };
     for_each_watched(kind, low, high, which, |from, to| {
         pages += watch.fetch(from, to, true, &mut f)?;
         if kind == Kind::Uffd {
@@ -287,4 +272,77 @@ pub(super) fn fetch(
     })?;
     pages_are_clean(kind, high - low);
     Ok(pages)
+}
+
+/// What was written, in parts that the markers of the final stop claim.
+pub(super) struct Parts<'a> {
+    asker: Asker<'a>,
+    /// The heap's beginning.
+    base: usize,
+    /// Bytes from there that may have been written, and in a part.
+    span: usize,
+    part: usize,
+    /// Where the next part begins. Sync: claims; see [`Crew::mark_from`](larder_trace::crew::Crew::mark_from).
+    next: AtomicUsize,
+    /// How many pages were written so far. Sync: the markers add.
+    pages: AtomicUsize,
+    /// The kernel does not tell. Sync: set by a marker, read when they are done.
+    failed: AtomicBool,
+}
+
+impl<'a> Parts<'a> {
+    /// Bytes in a part, at least: what is asked about in a fraction of the time that it takes to get a marker its CPU.
+    const LEAST: Bytes = Bytes::mib(4);
+    /// Parts of each marker, at least where there is so much.
+    const EACH: usize = 8;
+
+    /// Those of the present watch. `None` where [`fetch`] is all that can be asked. World stopped.
+    pub fn of(watch: &'a mut Option<Watch>, way: Way, watched: &mut usize, markers: usize) -> Option<Self> {
+        let watch = watch.as_mut().filter(|_| matches!(way, Way::Watch(_)))?;
+        let (base, span) = (HEAP.space.base(), HEAP.space.span());
+        let failed = extend(watch).is_err();
+        let asker = watch.asker()?;
+        *watched = span.max(*watched);
+        let part = (span / (Self::EACH * markers)).max(Self::LEAST.0).next_multiple_of(BLOCK.0);
+        let (next, pages, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(failed));
+        Some(Self { asker, base, span, part, next, pages, failed })
+    }
+
+    /// How many markers are worth it.
+    pub fn markers(&self) -> usize {
+        self.span.div_ceil(self.part)
+    }
+
+    /// Calls `f(from, to)` for what was written, of parts that nobody else has claimed, until there are none.
+    pub fn fetch(&self, mut f: impl FnMut(usize, usize)) {
+        loop {
+            let from = self.next.fetch_add(self.part, Ordering::AcqRel);
+            if from >= self.span {
+                return;
+            }
+            let mut pages = 0;
+            // What is not protected is written, by all that is known.
+            let part = [from, self.span.min(from + self.part)];
+            let told = protected::for_each_part(part, protected::LEAST_NOT_ASKED_ABOUT, |is_protected, from, to| {
+                if is_protected {
+                    pages += self.asker.fetch(self.base + from, self.base + to, &mut f)?;
+                } else {
+                    protected::for_each_not_ignored(from, to, |from, to| {
+                        pages += (to - from) / PAGE.0;
+                        f(self.base + from, self.base + to);
+                    });
+                }
+                Ok::<(), WatchError>(())
+            });
+            self.pages.fetch_add(pages, Ordering::Relaxed);
+            if told.is_err() {
+                self.failed.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// How many pages were written; `None` where the kernel does not tell. The markers are done.
+    pub fn pages(&self) -> Option<usize> {
+        (!self.failed.load(Ordering::Relaxed)).then(|| self.pages.load(Ordering::Relaxed))
+    }
 }

@@ -60,13 +60,14 @@ pub(super) unsafe fn mark(
     let mut marker = Marker::new(view, first);
     marker.leave_out(ablation::get());
     if finishes {
-        let pages = concurrent::push_rest(&mut marker);
+        let (pages, others) = concurrent::push_rest(&mut marker, markers);
+        tally += others;
         now = timeline.add(PhaseKind::Written, now, pages);
     }
     CREW.call(markers);
     push_roots(&mut marker, finishes, record);
     now = timeline.add(PhaseKind::Roots, now, record.roots.0);
-    let before = tally.objects;
+    let before = tally.objects + marker.tally.objects;
     if is_given_up(request) {
         return end_given_up(marker, epochs, finishes.then_some((record.start, timeline)));
     }
@@ -86,7 +87,7 @@ pub(super) unsafe fn mark(
     if is_given_up(request) {
         return end_given_up(marker, epochs, finishes.then_some((record.start, timeline)));
     }
-    now = timeline.add(PhaseKind::Mark, now, tally.objects - before + marker.tally.objects);
+    now = timeline.add(PhaseKind::Mark, now, tally.objects + marker.tally.objects - before);
     hooks::event(Event::MarkEnd);
     let mut reach = finalization::Reach { marker: &mut marker };
     let finalized = finalization::process(&mut reach);

@@ -153,6 +153,22 @@ impl Ender {
     }
 }
 
+/// Asks as [`Watch::fetch`] does, for several threads at once, and makes nothing clean.
+#[derive(Clone, Copy)]
+pub struct Asker<'a>(&'a uffd::Uffd);
+
+impl Asker<'_> {
+    /// As [`Watch::fetch`].
+    pub fn fetch(&self, low: usize, high: usize, f: &mut dyn FnMut(usize, usize)) -> Result<usize, WatchError> {
+        let mut pages = 0;
+        self.0.fetch(low, high, false, &mut |from, to| {
+            pages += (to - from) / larder_units::PAGE.0;
+            f(from, to);
+        })?;
+        Ok(pages)
+    }
+}
+
 /// A watched range. One thread at a time uses it; all bounds are page-aligned and inside the range.
 pub struct Watch {
     inner: Inner,
@@ -244,6 +260,14 @@ impl Watch {
     pub fn ender(&self) -> Option<Ender> {
         match &self.inner {
             Inner::Uffd(u) => Some(Ender(u.ender())),
+            _ => None,
+        }
+    }
+
+    /// What several threads can ask at once; `None` where [`fetch`](Watch::fetch) is all that can.
+    pub fn asker(&self) -> Option<Asker<'_>> {
+        match &self.inner {
+            Inner::Uffd(u) => Some(Asker(u)),
             _ => None,
         }
     }
