@@ -60,6 +60,8 @@ pub enum Point {
     BeforeComparing = 26,
     /// A refill is about to have the pages of its block made writable, which a cycle watches.
     BeforeMadeWritable = 27,
+    /// A round of cleaning has told written pages from others, and they are pushed.
+    Cleaned = 28,
 }
 
 /// The points of refills, frees and large allocations, for tests that visit each.

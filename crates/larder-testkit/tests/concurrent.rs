@@ -2,9 +2,9 @@
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::sync::OnceLock;
 
 use larder_fixed::concurrent::{Births, Way};
+use larder_fixed::inject::{Point, at_points};
 use larder_fixed::options::Options;
 use larder_fixed::{allocate, concurrent, cycle, free, init, kind, object, settings, stats};
 use larder_sys::watch::Kind;
@@ -348,6 +348,76 @@ fn markers_beside_share_the_work_and_leave_nothing_when_they_are_interrupted() {
     }
 }
 
+/// Objects that each hold the only reference to a leaf, in one of their words by their number.
+#[derive(Clone, Copy)]
+struct Holders(Words);
+
+impl Holders {
+    const BYTES: usize = 64;
+
+    /// So many, which are roots.
+    fn new(n: usize) -> Self {
+        let holders = Self(Words::roots(n));
+        for i in 0..n {
+            // SAFETY: fresh objects, of which the one is in the table and the other in it at once.
+            unsafe {
+                let holder = allocate(kind::NORMAL, Self::BYTES);
+                holders.0.set(i, holder.expose_provenance());
+                let leaf = allocate(kind::POINTER_FREE, 2 * size_of::<usize>()).cast::<usize>();
+                leaf.write(i);
+                leaf.add(1).write(!i);
+                holders.place(i).write(leaf.expose_provenance());
+            }
+        }
+        holders
+    }
+
+    /// Where the reference is.
+    fn place(self, i: usize) -> *mut usize {
+        ptr::with_exposed_provenance_mut(self.0.get(i) + i % 8 * size_of::<usize>())
+    }
+
+    /// Has `threads` threads exchange leaves, and replace holders, while `cycles` cycles mark beside them. The process has no others.
+    fn exchange_during(self, threads: usize, cycles: usize) {
+        static ENDS: AtomicBool = AtomicBool::new(false);
+        ENDS.store(false, Ordering::Relaxed);
+        let exchange = move |thread: usize| {
+            let mut random = Random::new(thread as u64 + 1);
+            let mut any = || random.below(self.0.count() / threads) * threads + thread;
+            while !ENDS.load(Ordering::Relaxed) {
+                let (one, other) = (any(), any());
+                // SAFETY: words of objects that are in the table, written by this thread alone; and a fresh one, in the table at once.
+                unsafe {
+                    let leaf = self.place(one).read();
+                    self.place(one).write(self.place(other).read());
+                    self.place(other).write(leaf);
+                    if other % 16 < 2 {
+                        let holder = allocate(kind::NORMAL, Self::BYTES);
+                        holder.cast::<usize>().add(other % 8).write(self.place(other).replace(0));
+                        self.0.set(other, holder.expose_provenance());
+                    }
+                }
+            }
+        };
+        let writers: Vec<_> = (0..threads).map(|thread| crowd::spawn(move || exchange(thread))).collect();
+        for _ in 0..cycles {
+            one_cycle();
+        }
+        ENDS.store(true, Ordering::Relaxed);
+        writers.into_iter().for_each(|writer| _ = writer.join());
+    }
+
+    /// Every leaf is there, once.
+    fn check(self) {
+        let mut seen = vec![false; self.0.count()];
+        for i in 0..seen.len() {
+            // SAFETY: objects that the table leads to.
+            let [id, check] = unsafe { ptr::with_exposed_provenance::<[usize; 2]>(self.place(i).read()).read() };
+            assert!(id == !check && !core::mem::replace(&mut seen[id], true), "leaf {id:#x} of {i}");
+        }
+    }
+}
+
 /// The final stop's markers share what was written: of a heap of several parts, whose threads move the only references to what is on one page to
 /// another all the time.
 #[test]
@@ -355,60 +425,70 @@ fn what_moves_between_written_pages_is_found_by_whichever_marker_looks() {
     if !offered(Kind::Uffd) {
         return;
     }
-    const THREADS: usize = 4;
-    const HOLDERS: usize = 400_000;
-    const BYTES: usize = 64;
-    static TABLE: OnceLock<Words> = OnceLock::new();
-    static ENDS: AtomicBool = AtomicBool::new(false);
-    let word = |at: usize| ptr::with_exposed_provenance_mut::<usize>(at);
-    in_child("what_moves_between_written_pages_is_found_by_whichever_marker_looks", &[], move || {
+    in_child("what_moves_between_written_pages_is_found_by_whichever_marker_looks", &[], || {
         init(&Options::default());
         verifier::watch(Rules::WITH_FINALIZERS);
-        let table = *TABLE.get_or_init(|| Words::roots(HOLDERS));
-        for i in 0..HOLDERS {
-            // SAFETY: fresh objects, of which the one is in the table and the other in it at once.
-            unsafe {
-                let holder = allocate(kind::NORMAL, BYTES).cast::<usize>();
-                table.set(i, holder.expose_provenance());
-                let leaf = allocate(kind::POINTER_FREE, 2 * size_of::<usize>()).cast::<usize>();
-                leaf.write(i);
-                leaf.add(1).write(!i);
-                holder.add(i % 8).write(leaf.expose_provenance());
-            }
-        }
+        let holders = Holders::new(400_000);
         let heap = stats::snapshot().heap;
         assert!(heap > 24 << 20, "{heap} bytes are one part");
         assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
-        let writers: Vec<_> = (0..THREADS)
-            .map(|thread| {
-                crowd::spawn(move || {
-                    let mut random = Random::new(thread as u64 + 1);
-                    let place = |i: usize| word(table.get(i) + i % 8 * size_of::<usize>());
-                    let mut holder = || random.below(HOLDERS / THREADS) * THREADS + thread;
-                    while !ENDS.load(Ordering::Relaxed) {
-                        let (one, other) = (place(holder()), place(holder()));
-                        // SAFETY: words of objects that are in the table, written by this thread alone.
-                        unsafe {
-                            let leaf = one.read();
-                            one.write(other.read());
-                            other.write(leaf);
-                        }
-                    }
-                })
-            })
-            .collect();
-        for _ in 0..6 {
-            one_cycle();
-        }
-        ENDS.store(true, Ordering::Relaxed);
-        writers.into_iter().for_each(|writer| _ = writer.join());
+        holders.exchange_during(4, 6);
         assert!(cycle::collect());
-        let mut seen = vec![false; HOLDERS];
-        for i in 0..HOLDERS {
-            // SAFETY: objects that the table leads to.
-            let [id, check] = unsafe { word(word(table.get(i)).add(i % 8).read()).cast::<[usize; 2]>().read() };
-            assert!(id == !check && !core::mem::replace(&mut seen[id], true), "leaf {id:#x} of {i}");
+        holders.check();
+    });
+}
+
+/// A child of a fork in the middle of a cycle, when that has seen which blocks have no pointers: in the child, they have some later.
+#[test]
+fn a_child_looks_where_its_parents_cycle_saw_no_pointers() {
+    static WAITS: AtomicBool = AtomicBool::new(false);
+    static GOES_ON: AtomicBool = AtomicBool::new(false);
+    const LEAVES: usize = 300_000;
+    fn hook(point: Point) {
+        if point == Point::Cleaned && !GOES_ON.load(Ordering::Acquire) {
+            WAITS.store(true, Ordering::Release);
+            crowd::wait_until(|| GOES_ON.load(Ordering::Acquire));
         }
+    }
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("a_child_looks_where_its_parents_cycle_saw_no_pointers", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::WITH_FINALIZERS);
+        let leaves = Words::roots(LEAVES);
+        for i in 0..LEAVES {
+            // SAFETY: in the table at once.
+            leaves.set(i, unsafe { allocate(kind::POINTER_FREE, Holders::BYTES) }.expose_provenance());
+        }
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+        at_points(Some(hook));
+        concurrent::ask();
+        crowd::wait_until(|| WAITS.load(Ordering::Acquire));
+        let before = stats::snapshot().heap;
+        // SAFETY: the child uses only what the heap allows it, and leaves without running the parent's exit handlers.
+        unsafe {
+            let child = libc::fork();
+            assert!(child >= 0);
+            GOES_ON.store(true, Ordering::Release);
+            if child == 0 {
+                libc::alarm(900);
+                leaves.clear();
+                assert!(cycle::collect());
+                let holders = Holders::new(LEAVES / 2);
+                let heap = stats::snapshot().heap;
+                assert!(heap < before * 5 / 4, "{heap} of {before} bytes: most blocks were not used again");
+                holders.exchange_during(2, 4);
+                assert!(cycle::collect());
+                holders.check();
+                libc::_exit(17);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 17, "the child ended with {status:#x}");
+        }
+        leaves.clear();
+        assert!(cycle::collect());
     });
 }
 

@@ -478,6 +478,7 @@ fn clean() -> Option<Round> {
     })?;
     figures.rounds += 1;
     figures.pages[0] += found;
+    point(Point::Cleaned);
     let drained = drain(Bytes(found.saturating_mul(PAGE.0)));
     let ended = own_state().timeline.add(PhaseKind::Clean, begun, found);
     drained.then_some(Round { found, took: ended.since(begun) })
