@@ -218,17 +218,16 @@ impl Pool {
             return None;
         }
         let _guard = self.lock.lock();
-        let [now, next] = self.kept_apart();
+        let [mut now, next] = self.kept_apart();
         if now.len() < n.0 && next.len() >= n.0 && self.is_next_ready.load(Ordering::Relaxed) {
             self.join(space, NOW);
-            self.set_apart(NOW, [next.start, next.len()]);
             self.set_apart(NEXT, [0, 0]);
+            now = next;
         }
-        let Range { start: first, end } = self.kept_apart()[NOW].clone();
-        let left = (end - first).checked_sub(n.0)?;
-        self.set_apart(NOW, [first + n.0, left]);
+        let left = now.len().checked_sub(n.0)?;
+        self.set_apart(NOW, [now.start + n.0, left]);
         self.discarded.store(self.discarded.load(Ordering::Relaxed) - n.0, Ordering::Relaxed);
-        Some(Run { first, blocks: n, zero: true })
+        Some(Run { first: now.start, blocks: n, zero: true })
     }
 
     /// The blocks that are kept apart, and those that come after them. The caller keeps others from taking some.
@@ -247,8 +246,8 @@ impl Pool {
     }
 
     fn join(&self, space: &Space, place: usize) {
-        let Range { start: first, end } = self.kept_apart()[place].clone();
-        let length = end - first;
+        let kept = self.kept_apart()[place].clone();
+        let (first, length) = (kept.start, kept.len());
         if length > 0 {
             self.set_apart(place, [0, 0]);
             self.discarded.store(self.discarded.load(Ordering::Relaxed) - length, Ordering::Relaxed);

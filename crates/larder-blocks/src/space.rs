@@ -322,7 +322,13 @@ impl Space {
     /// As [`take_fresh`](Self::take_fresh), where only so many of the `n` blocks are written soon.
     pub fn take_fresh_for(&self, n: Blocks, soon: Blocks) -> Option<usize> {
         let (_, first) = self.take_aligned(n, Blocks(1))?;
-        self.have_behind(first, soon);
+        let run = first << BLOCK_SHIFT..(first + n.0) << BLOCK_SHIFT;
+        let [ahead, last] = [0, 1].map(|end: usize| self.huge_ahead[end].load(Ordering::Relaxed));
+        if run.len() < SPARSE.0 && ahead < run.end && run.start < last {
+            self.have_huge_pages_behind(run, huge::time_to_have);
+        } else if run.len() < SPARSE.0 && run.start >= AHEAD_FROM.0 && run.end > self.there.load(Ordering::Relaxed) {
+            self.have_pages_ahead(run.start..(first + soon.0) << BLOCK_SHIFT);
+        }
         Some(first)
     }
 
@@ -381,20 +387,6 @@ impl Space {
                 Ok(_) => return Some((from, first)),
                 Err(now) => from = now,
             }
-        }
-    }
-
-    /// Has pages come behind blocks that were just taken and never used before.
-    fn have_behind(&self, first: usize, n: Blocks) {
-        let run = first << BLOCK_SHIFT..(first + n.0) << BLOCK_SHIFT;
-        let [ahead, last] = [0, 1].map(|end: usize| self.huge_ahead[end].load(Ordering::Relaxed));
-        if run.len() >= SPARSE.0 {
-            return;
-        }
-        if ahead < run.end && run.start < last {
-            self.have_huge_pages_behind(run, huge::time_to_have);
-        } else if run.start >= AHEAD_FROM.0 && run.end > self.there.load(Ordering::Relaxed) {
-            self.have_pages_ahead(run);
         }
     }
 
@@ -924,13 +916,18 @@ mod tests {
         assert_eq!([0, 1, 2].map(|i| is_there(at(run + i))), [false, true, false]);
     }
 
-    /// Also where steps ask for none behind objects; and what is skipped is the caller's.
-    #[test]
-    fn whole_huge_pages_begin_on_one_and_are_asked_for_until_one_is_slow() {
+    fn with_objects_in_small_pages() -> &'static Space {
         let space: &'static Space = Box::leak(Box::new(Space::new()));
         space.reserve(Bytes::mib(512), false).unwrap();
         space.ask_for_huge_pages(Bytes::mib(512));
         space.leave_objects_in_small_pages();
+        space
+    }
+
+    /// Also where steps ask for none behind objects; and what is skipped is the caller's.
+    #[test]
+    fn whole_huge_pages_begin_on_one_and_are_asked_for_until_one_is_slow() {
+        let space = with_objects_in_small_pages();
         let page = huge::HUGE_PAGE.to_blocks_rounded_up();
         let mut end = space.take_fresh(Blocks(5)).unwrap() + 5;
         for i in 0..20 {
@@ -960,10 +957,7 @@ mod tests {
     /// A heap that wants none behind its objects has them behind its tables.
     #[test]
     fn tables_alone_ask_for_huge_pages() {
-        let space: &'static Space = Box::leak(Box::new(Space::new()));
-        space.reserve(Bytes::mib(512), false).unwrap();
-        space.ask_for_huge_pages(Bytes::mib(512));
-        space.leave_objects_in_small_pages();
+        let space = with_objects_in_small_pages();
         let have = |at: usize| has(at, "hg");
         // Others may take what is free between a look and a step, and the next step asks again.
         for steps in 0..10 {

@@ -55,7 +55,7 @@ phases! {
     Wait = 10, "wait", "", "Beside the program: until somebody came to finish the cycle.";
     Stop = 11, "stop", "threads", "The stop of a stop cycle, or the final one of a concurrent cycle, until the threads were resumed.";
     Retire = 12, "retire", "bytes", "In the stop: buffers give back what they have not handed out.";
-    Written = 13, "written", "pages", "In the final stop: pages that were written since the last round are asked for, and what marked objects have there is listed.";
+    Written = 13, "written", "pages", "In the final stop: pages that were written since the last round are asked for, and what marked objects have there is listed; with uffd all markers do that, and mark what it leads to.";
     Roots = 14, "roots", "bytes", "In the stop: roots are listed.";
     Mark = 15, "mark", "objects", "In the stop: marking.";
     Decide = 16, "links_and_finalizers", "finalizers", "In the stop: links are cleared, finalizers queued, and what they need is marked.";

@@ -44,7 +44,6 @@
 //! The marker thread runs no code of the client's.
 
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use larder_events::PhaseKind;
@@ -465,12 +464,8 @@ fn start_thread() -> bool {
 /// Ends marking beside the program, if that is under way: the marker thread leaves what is left to the stop. Waits, as a
 /// blocked thread, until it has. The caller holds no lock.
 pub(crate) fn hurry() {
-    unsafe extern "C" fn wait(seen: *mut c_void) -> *mut c_void {
-        PHASES.wait_until_marked(seen.addr() as u32);
-        core::ptr::null_mut()
-    }
     while let Some(seen) = PHASES.hurry() {
-        cycle::wait_blocked(wait, seen);
+        cycle::blocked(|| PHASES.wait_until_marked(seen));
     }
 }
 

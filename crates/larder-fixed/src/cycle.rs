@@ -145,33 +145,23 @@ pub(crate) fn collect_due() -> bool {
 /// Waits, as a blocked thread that need not be signalled, until the cycle under way has resumed the world. False for a
 /// thread that may not.
 fn wait_for_cycle() -> bool {
-    unsafe extern "C" fn wait(seen: *mut c_void) -> *mut c_void {
-        AGAIN.wait(seen.addr() as u32);
-        AGAIN.pass_on(FAN);
-        core::ptr::null_mut()
-    }
     let seen = AGAIN.current();
     if REGISTRY.current().is_none() {
         return false;
     }
     if CYCLE.is_locked() {
-        wait_blocked(wait, seen);
+        blocked(|| {
+            AGAIN.wait(seen);
+            AGAIN.pass_on(FAN);
+        });
     }
     true
 }
 
-/// Runs `wait(seen)`, which touches no heap, as a blocked thread.
-pub(crate) fn wait_blocked(wait: blocking::Callback, seen: u32) {
+/// Runs `f`, which touches no heap, as a blocked thread.
+pub(crate) fn blocked<R>(f: impl FnOnce() -> R) -> R {
     // A client's handler that ran in here would allocate as a blocked thread, which the collector takes for stopped.
     // The stop signal stays open: the region's end answers it.
-    let mask = gate::mask();
-    // SAFETY: the caller's promise.
-    unsafe { blocking::blocking(wait, core::ptr::without_provenance_mut(seen as usize)) };
-    mask.set();
-}
-
-/// As [`wait_blocked`], for a closure.
-pub(crate) fn blocked<R>(f: impl FnOnce() -> R) -> R {
     let mask = gate::mask();
     let result = blocking::region(f);
     mask.set();

@@ -356,7 +356,7 @@ impl Heap {
     /// program leave the others none.
     fn want_next_apart(&self) {
         let [now, next] = self.pool.kept_apart();
-        if next.is_empty() && now.len().cast_signed() < self.next_apart().0.cast_signed() / 2 {
+        if next.is_empty() && now.len() < self.next_apart().0 / 2 {
             self.wants_next_apart.store(true, Ordering::Relaxed);
         }
     }

@@ -20,16 +20,35 @@ fn number_of(entry: Entry) -> usize {
     entry[0]
 }
 
+/// How often each entry was taken.
+struct Taken(Vec<AtomicU8>);
+
+impl Taken {
+    fn new(entries: usize) -> Self {
+        Self((0..entries).map(|_| AtomicU8::new(0)).collect())
+    }
+
+    fn enter(&self, entry: Entry) {
+        // ORDER test.count: Relaxed; the join of the threads orders it before its reader.
+        self.0[number_of(entry)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn assert_each_once(&self, capacity: usize) {
+        // ORDER test.count: Relaxed, as above.
+        let wrong = self.0.iter().filter(|taken| taken.load(Ordering::Relaxed) != 1).count();
+        assert_eq!(wrong, 0, "entries not taken exactly once, with room for {capacity}");
+    }
+}
+
 #[test]
 fn one_owner_and_eight_thieves_take_each_entry_once() {
     const ENTRIES: usize = 400_000;
     const THIEVES: usize = 8;
     for capacity in [1, 2, 64, 4096] {
         let deque = deque(capacity);
-        let taken: Vec<AtomicU8> = (0..ENTRIES).map(|_| AtomicU8::new(0)).collect();
+        let taken = Taken::new(ENTRIES);
         let closed = AtomicBool::new(false);
-        // ORDER test.count: Relaxed; the join of the threads orders it before its reader.
-        let enter = |entry| taken[number_of(entry)].fetch_add(1, Ordering::Relaxed);
+        let enter = |entry| taken.enter(entry);
         thread::scope(|scope| {
             for _ in 0..THIEVES {
                 scope.spawn(|| {
@@ -67,9 +86,7 @@ fn one_owner_and_eight_thieves_take_each_entry_once() {
             closed.store(true, Ordering::Release);
         });
         assert!(deque.is_empty());
-        // ORDER test.count: Relaxed, as above.
-        let wrong = taken.iter().filter(|taken| taken.load(Ordering::Relaxed) != 1).count();
-        assert_eq!(wrong, 0, "entries not taken exactly once, with room for {capacity}");
+        taken.assert_each_once(capacity);
     }
 }
 
@@ -79,14 +96,13 @@ fn thieves_of_several_take_each_entry_once() {
     const THIEVES: usize = 8;
     for capacity in [1, 2, 64, 4096] {
         let deque = deque(capacity);
-        let taken: Vec<AtomicU8> = (0..ENTRIES).map(|_| AtomicU8::new(0)).collect();
+        let taken = Taken::new(ENTRIES);
         let closed = AtomicBool::new(false);
         let take = |most: usize| {
             let mut entries = [[0; 2]; 40];
             // SAFETY: nobody pops.
             let n = unsafe { deque.steal_many(&mut entries[..most]) };
-            // ORDER test.count: Relaxed; the join of the threads orders it before its reader.
-            entries[..n].iter().for_each(|&entry| _ = taken[number_of(entry)].fetch_add(1, Ordering::Relaxed));
+            entries[..n].iter().for_each(|&entry| taken.enter(entry));
             n
         };
         thread::scope(|scope| {
@@ -114,9 +130,7 @@ fn thieves_of_several_take_each_entry_once() {
             closed.store(true, Ordering::Release);
         });
         assert!(deque.is_empty());
-        // ORDER test.count: Relaxed, as above.
-        let wrong = taken.iter().filter(|taken| taken.load(Ordering::Relaxed) != 1).count();
-        assert_eq!(wrong, 0, "entries not taken exactly once, with room for {capacity}");
+        taken.assert_each_once(capacity);
     }
 }
 

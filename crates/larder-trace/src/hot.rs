@@ -494,21 +494,18 @@ impl Locality {
 }
 
 /// Objects that are met one after the other, each known only from the one before. Where they were made one after the other, they lie at even
-/// distances, less than `NEAR` bytes.
+/// distances.
 #[derive(Clone, Copy, Default)]
-pub struct Chain<const NEAR: usize, const AHEAD: usize> {
+pub struct Chain {
     last: usize,
 }
 
-/// Of short objects.
-pub type ShortChain = Chain<512, 8>;
-/// Of arrays.
-pub type ArrayChain = Chain<{ 1 << 16 }, 2>;
-
-impl<const NEAR: usize, const AHEAD: usize> Chain<NEAR, AHEAD> {
+impl Chain {
     /// An object was met there: what lies some objects further on the same way is asked for.
     #[inline(always)]
     pub fn see(&mut self, at: usize) {
+        const NEAR: usize = 512;
+        const AHEAD: usize = 8;
         let step = at.wrapping_sub(self.last);
         self.last = at;
         if step.wrapping_add(NEAR) < 2 * NEAR {

@@ -18,7 +18,7 @@ use larder_sys::vector::Vector;
 
 use crate::cells::{Clusters, TOGETHER};
 use crate::descriptor::{self, Entry};
-use crate::hot::{ArrayChain, BATCH, Hot, Locality, Novelty, PIECE, QUEUE, STEPS, ShortChain, Width, collect_wide};
+use crate::hot::{BATCH, Chain, Hot, Locality, Novelty, PIECE, QUEUE, STEPS, Width, collect_wide};
 use crate::objects::{Interior, Objects};
 use crate::public::{self, Public, Shared};
 use crate::stack::Stack;
@@ -364,8 +364,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         let mut locality = Locality::default();
         let mut novelty = Novelty::default();
         let mut width = Width::default();
-        let mut chain = ShortChain::default();
-        let mut arrays = ArrayChain::default();
+        let mut chain = Chain::default();
         let mut clusters = Clusters::new();
         let mut volleys = Volleys::new();
         // The newest words are an array's. What small objects refer to is a cluster as often, but taking it so marks a tree in another
@@ -405,7 +404,6 @@ impl<'a, H: Objects> Marker<'a, H> {
                     let rotated = entry.descriptor.rotate_right(3);
                     let length = rotated & !STACK_ROTATED;
                     if length > PIECE / size_of::<usize>() {
-                        arrays.see(entry.start.addr());
                         self.lower(hot);
                         // SAFETY: there is room for a piece.
                         unsafe { self.prepare::<QUEUED>(entry, words.top(), announce) };

@@ -316,23 +316,24 @@ impl<'a> Parts<'a> {
     /// Calls `f(from, to)` for what was written, of parts that nobody else has claimed, until there are none.
     pub fn fetch(&self, mut f: impl FnMut(usize, usize)) {
         loop {
+            // ORDER termination.recover: AcqRel, with the claims of others: who finds nothing left sees that they are busy.
             let from = self.next.fetch_add(self.part, Ordering::AcqRel);
             if from >= self.span {
                 return;
             }
             let mut pages = 0;
+            let mut written = |from, to| {
+                pages += (to - from) / PAGE.0;
+                f(from, to);
+            };
             // What is not protected is written, by all that is known.
             let part = [from, self.span.min(from + self.part)];
             let told = protected::for_each_part(part, protected::LEAST_NOT_ASKED_ABOUT, |is_protected, from, to| {
                 if is_protected {
-                    pages += self.asker.fetch(self.base + from, self.base + to, &mut f)?;
-                } else {
-                    protected::for_each_not_ignored(from, to, |from, to| {
-                        pages += (to - from) / PAGE.0;
-                        f(self.base + from, self.base + to);
-                    });
+                    return self.asker.fetch(self.base + from, self.base + to, &mut written);
                 }
-                Ok::<(), WatchError>(())
+                protected::for_each_not_ignored(from, to, |from, to| written(self.base + from, self.base + to));
+                Ok(())
             });
             self.pages.fetch_add(pages, Ordering::Relaxed);
             if told.is_err() {

@@ -158,14 +158,9 @@ impl Ender {
 pub struct Asker<'a>(&'a uffd::Uffd);
 
 impl Asker<'_> {
-    /// As [`Watch::fetch`].
-    pub fn fetch(&self, low: usize, high: usize, f: &mut dyn FnMut(usize, usize)) -> Result<usize, WatchError> {
-        let mut pages = 0;
-        self.0.fetch(low, high, false, &mut |from, to| {
-            pages += (to - from) / larder_units::PAGE.0;
-            f(from, to);
-        })?;
-        Ok(pages)
+    /// As [`Watch::fetch`]; who wants to know how many pages those were counts them.
+    pub fn fetch(&self, low: usize, high: usize, f: &mut dyn FnMut(usize, usize)) -> Result<(), WatchError> {
+        self.0.fetch(low, high, false, f)
     }
 }
 
