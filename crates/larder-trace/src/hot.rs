@@ -256,6 +256,14 @@ impl<H: Objects> Hot<H> {
                     self.scan_alike::<L, 8>(words, volley, length, ready);
                     return false;
                 }
+                length @ 9..=12 => {
+                    self.scan_alike::<L, 12>(words, volley, length, ready);
+                    return false;
+                }
+                length @ 13..=window::NARROW => {
+                    self.scan_alike::<L, { window::NARROW }>(words, volley, length, ready);
+                    return false;
+                }
                 _ => {}
             }
         }

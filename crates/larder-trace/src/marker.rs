@@ -28,6 +28,8 @@ pub use crate::words::WORDS;
 use crate::words::Words;
 
 mod prepare;
+#[cfg(test)]
+mod tests;
 pub use prepare::set_proc;
 
 /// What is told of entries that were made public, and who says that marking should end.
@@ -38,6 +40,9 @@ type Interrupted<'a> = &'a mut dyn FnMut() -> bool;
 const STACK_ROTATED: usize = descriptor::STACK.rotate_right(3);
 /// Words that are worth sharing.
 const SHARED_ABOVE: usize = 16;
+/// Objects after which a marker gives away some of fewer words, if somebody looks for work. Often they lead to nothing, so it does so once more when it
+/// has marked twice as many.
+const FEW_FROM: usize = 512;
 /// Words behind the newest that so many steps may need: all but the last batch find narrow objects.
 const ROOM: usize = BATCH * PIECE / size_of::<usize>() + STEPS * window::NARROW;
 const _: () = assert!(ROOM <= 3 * WORDS / 4);
@@ -109,6 +114,8 @@ pub struct Marker<'a, H: Objects> {
     empty_at: usize,
     /// What it did.
     pub tally: Tally,
+    /// From so many objects on it gives away some of few words.
+    few_from: usize,
     /// Where entries go that are not to be scanned beside the program; `None` in a stopped world. See [`Marker::put_aside`].
     aside: Option<&'a mut Vector<Entry>>,
     /// Every descriptor that is found through the object is put aside.
@@ -127,6 +134,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             at: 0,
             empty_at: 0,
             tally: Tally::default(),
+            few_from: FEW_FROM,
             aside: None,
             found_aside: false,
         }
@@ -384,13 +392,21 @@ impl<'a, H: Objects> Marker<'a, H> {
             }
             // Of few entries the oldest may still be much work.
             let many = hot.stack.is_above(share_above) || hot.stack.begins_with_longer(PIECE / size_of::<usize>());
-            if (many || words.len() > SHARED_ABOVE) && self.is_wanting() {
+            // So may what the oldest of few entries or words leads to: of two lists, one.
+            let has_two = words.len() > 1 || !volleys.is_empty() || hot.stack.is_above(usize::from(words.is_empty()));
+            let is_due = has_two && hot.tally.objects >= self.few_from;
+            if (many || words.len() > SHARED_ABOVE || is_due) && self.is_wanting() {
+                self.few_from = hot.tally.objects.saturating_mul(2).max(FEW_FROM);
                 self.lower(hot);
                 if !many {
+                    if AIMED {
+                        self.keep_volleys(&mut volleys);
+                    }
                     let half = words.len() / 2;
                     self.keep(&mut words, half, all);
                 }
-                self.share(announce);
+                let private = self.own.stack.len();
+                self.share(announce, if many || words.is_empty() { private / 2 } else { private });
                 hot = self.lift();
             }
             if words.is_empty() && clusters.is_empty() && volleys.is_empty() {
@@ -619,11 +635,11 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.public.is_some_and(|shared| shared.hungry.load(Ordering::Relaxed) > 0 && shared.part.is_empty(shared.form))
     }
 
-    fn share(&mut self, announce: Announce<'_>) {
+    fn share(&mut self, announce: Announce<'_>, most: usize) {
         let Some(Shared { part, form, .. }) = self.public else { return };
         if part.is_empty(form) {
             // SAFETY: this marker owns both.
-            announce(unsafe { part.share(form, &mut self.own.stack) });
+            announce(unsafe { part.share(form, &mut self.own.stack, most) });
         }
     }
 
@@ -676,42 +692,5 @@ impl<'a, H: Objects> Marker<'a, H> {
     /// Whether entries were dropped.
     pub fn take_overflow(&mut self) -> bool {
         self.own.stack.take_overflow()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicUsize};
-
-    use super::*;
-    use crate::hot::collect_best;
-    use crate::window::Range;
-
-    #[test]
-    fn what_is_collected_is_in_the_range_while_it_changes() {
-        const N: usize = 3 * window::WIDTH;
-        let range = Range { base: 0x7000_0000_0000, span: 0x1000 };
-        let memory = [const { AtomicUsize::new(0) }; N];
-        let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    memory.iter().enumerate().for_each(|(i, word)| word.store(range.base + i, Ordering::Relaxed));
-                    memory.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-                }
-            });
-            let mut out = [0; N];
-            let mut seen = 0;
-            while seen < 2_000_000 {
-                // SAFETY: the words are read as a marker beside the program reads them; there is room for all.
-                let found = unsafe { collect_best(memory.as_ptr().cast(), N, range, out.as_mut_ptr()) };
-                seen += 1 + found;
-                if let Some(word) = out[..found].iter().find(|word| !range.contains(**word)) {
-                    over.store(true, Ordering::Relaxed);
-                    panic!("{word:#x} is outside");
-                }
-            }
-            over.store(true, Ordering::Relaxed);
-        });
     }
 }

@@ -92,18 +92,18 @@ impl Public {
         }
     }
 
-    /// Makes the owner's oldest entries public; returns how many.
+    /// Makes the owner's oldest entries public, up to `most`; returns how many. The watermark's form makes half of them public in any case.
     ///
     /// # Safety
     /// The caller is the owner, and the stack is its own.
-    pub(crate) unsafe fn share(&self, form: Form, stack: &mut Stack) -> usize {
+    pub(crate) unsafe fn share(&self, form: Form, stack: &mut Stack, most: usize) -> usize {
         if form == Form::Watermark {
             // SAFETY: the caller's promise.
             unsafe { stack.share_below(&self.watermark) };
             return self.watermark.len();
         }
         let mut given = 0;
-        let most = (stack.len() / 2).min(SHARE_MOST);
+        let most = most.min(SHARE_MOST);
         while given < most {
             let Some(entry) = stack.pop_oldest() else { break };
             // SAFETY: the caller's promise.

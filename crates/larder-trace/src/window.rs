@@ -56,7 +56,7 @@ pub trait Look {
     /// The `n` words are readable, and the processor has what the form asks for.
     unsafe fn look(at: *const usize, n: usize, range: Range) -> u64;
 
-    /// Writes those of the first `n` words (0 to `MOST`, which is 4, 8 or [`NARROW`]) at `at` that are inside the range to `out`, the last one
+    /// Writes those of the first `n` words (0 to `MOST`, which is 4, 8, 12 or [`NARROW`]) at `at` that are inside the range to `out`, the last one
     /// first, and returns how many they are. No branch depends on the words, nor on their number; of [`NARROW`] one
     /// may ask whether any is inside. The range does not contain 0.
     ///
@@ -67,10 +67,10 @@ pub trait Look {
     /// Makes a number of words ready.
     ///
     /// # Safety
-    /// The processor has what the form asks for; `n` is at most `MOST`, and more than half of it, if that is 8.
+    /// The processor has what the form asks for; `n` is at most `MOST`, and more than `MOST` less 4.
     unsafe fn length<const MOST: usize>(n: usize) -> Self::Length;
 
-    /// [`Look::collect`] for a length that was made ready for the same `MOST`, 4 or 8.
+    /// [`Look::collect`] for a length that was made ready for the same `MOST`.
     ///
     /// # Safety
     /// As there.
@@ -361,8 +361,28 @@ mod tests {
                     let found =
                         unsafe { L::collect::<NARROW>(few.as_ptr(), few.len(), L::ready(range), out.as_mut_ptr()) };
                     assert_eq!(out[..found], inside, "{few:x?}");
+                    // SAFETY: likewise; of the length there are so many chunks.
+                    let found = unsafe {
+                        match few.len() {
+                            1..=4 => alike::<L, 4>(few, range, &mut out),
+                            5..=8 => alike::<L, 8>(few, range, &mut out),
+                            9..=12 => alike::<L, 12>(few, range, &mut out),
+                            _ => alike::<L, NARROW>(few, range, &mut out),
+                        }
+                    };
+                    assert_eq!(out[..found], inside, "{few:x?}");
                 }
             }
+        }
+    }
+
+    /// # Safety
+    /// The processor has what the form asks for; there are at most `MOST` words, and more than `MOST` less 4.
+    unsafe fn alike<L: Look, const MOST: usize>(words: &[usize], range: Range, out: &mut [usize; NARROW]) -> usize {
+        // SAFETY: the caller's promise; there is room for all.
+        unsafe {
+            let length = L::length::<MOST>(words.len());
+            L::collect_alike::<MOST>(words.as_ptr(), length, L::ready(range), out.as_mut_ptr())
         }
     }
 

@@ -96,7 +96,7 @@ impl<H: Objects> Marker<'_, H> {
             }
             self.lower(hot);
             if self.public.is_some_and(|shared| self.own.stack.len() > shared.form.share_above()) {
-                self.share(announce);
+                self.share(announce, self.own.stack.len() / 2);
             }
             // SAFETY: at most one past the end.
             at = unsafe { at.add(n) };

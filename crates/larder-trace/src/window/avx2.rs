@@ -474,8 +474,8 @@ impl Look for Avx2 {
         unsafe {
             let words = _mm256_maskload_epi64(at.add(MOST - LANES).cast(), last);
             let mut found = inside.compress(words, &BACKWARDS, out);
-            if MOST > LANES {
-                found += inside.compress(_mm256_loadu_si256(at.cast()), &BACKWARDS, out.add(found));
+            for chunk in (0..MOST - LANES).step_by(LANES).rev() {
+                found += inside.compress(_mm256_loadu_si256(at.add(chunk).cast()), &BACKWARDS, out.add(found));
             }
             found
         }

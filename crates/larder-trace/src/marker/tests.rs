@@ -1,0 +1,190 @@
+//! Tests of one marker, on a heap of cells of one kind.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize};
+
+use larder_sys::memory;
+use larder_units::{BLOCK, Bytes};
+
+use super::*;
+use crate::hot::collect_best;
+use crate::objects::Marked;
+use crate::volley::{Line, NOWHERE, Record, Records};
+use crate::window::Range;
+
+/// Cells of five words each, in blocks of their own, all of them objects.
+#[derive(Clone, Copy)]
+struct Cells {
+    first: usize,
+    blocks: usize,
+    records: &'static [Line],
+    marks: &'static [AtomicU8],
+}
+
+const CELL: usize = 48;
+const SCANNED: usize = 40;
+const IN_BLOCK: usize = BLOCK.0 / CELL;
+
+impl Cells {
+    fn new(objects: usize) -> Self {
+        let blocks = objects.div_ceil(IN_BLOCK);
+        let memory = memory::map_lazy(Bytes((blocks + 1) * BLOCK.0)).unwrap().as_ptr();
+        let first = memory.expose_provenance().next_multiple_of(BLOCK.0);
+        let marks: &[AtomicU8] = Box::leak((0..blocks * IN_BLOCK).map(|_| AtomicU8::new(0)).collect());
+        let reciprocal = (1u64 << 31).div_ceil(CELL as u64 / 16) as u32;
+        let record = |block: usize| {
+            let mut line = Line([0; Record::BYTES]);
+            let mut put = |at: usize, bytes: &[u8]| line.0[at..at + bytes.len()].copy_from_slice(bytes);
+            put(Record::STATE, &[Record::CELLS_STATE]);
+            put(Record::CELL, &(CELL as u32).to_le_bytes());
+            put(Record::RECIPROCAL, &reciprocal.to_le_bytes());
+            put(Record::COUNT, &(IN_BLOCK as u32).to_le_bytes());
+            put(Record::DESCRIPTOR, &SCANNED.to_le_bytes());
+            put(Record::MARKS, &(&raw const marks[block * IN_BLOCK]).expose_provenance().to_le_bytes());
+            line
+        };
+        Self { first, blocks, records: Box::leak((0..blocks).map(record).collect()), marks }
+    }
+
+    fn address(self, object: usize) -> usize {
+        self.first + object / IN_BLOCK * BLOCK.0 + object % IN_BLOCK * CELL
+    }
+
+    fn write(self, object: usize, word: usize, value: usize) {
+        // SAFETY: a word of an object; nobody marks yet.
+        unsafe { core::ptr::with_exposed_provenance_mut::<usize>(self.address(object)).add(word).write(value) };
+    }
+}
+
+impl Objects for Cells {
+    type Place = Option<usize>;
+
+    fn range(self) -> Range {
+        Range { base: self.first, span: self.blocks * BLOCK.0 }
+    }
+
+    fn find(self, word: usize, _: Interior) -> Option<Self::Place> {
+        self.range().contains(word).then(|| self.look_up(word, true)).filter(Option::is_some)
+    }
+
+    fn counts_everywhere(self, _: Interior) -> bool {
+        true
+    }
+
+    fn look_up(self, word: usize, _: bool) -> Option<usize> {
+        let (block, cell) = ((word - self.first) / BLOCK.0, (word - self.first) % BLOCK.0 / CELL);
+        (cell < IN_BLOCK).then_some(block * IN_BLOCK + cell)
+    }
+
+    fn nowhere(self) -> Option<usize> {
+        None
+    }
+
+    fn prefetch(self, _: Option<usize>, _: usize) {}
+
+    fn prefetch_mark(self, _: Option<usize>) {}
+
+    fn mark(self, place: Option<usize>) -> Option<Marked> {
+        let object = place?;
+        let entry = Entry::at(self.address(object), SCANNED);
+        self.mark_byte(&self.marks[object]).then_some(Marked { bytes: CELL, entry })
+    }
+
+    fn is_leaf(self, _: Option<usize>) -> bool {
+        false
+    }
+
+    fn mark_leaf(self, _: Option<usize>) -> Option<usize> {
+        None
+    }
+
+    fn cells_around(self, _: usize) -> Option<crate::cells::Cells> {
+        None
+    }
+
+    fn records(self) -> Records {
+        Records { base: self.first, table: self.records.as_ptr().expose_provenance() }
+    }
+
+    fn located(self, place: Option<usize>) -> (usize, Marked) {
+        let mark = place.map_or(&NOWHERE, |object| &self.marks[object]);
+        let entry = Entry::at(place.map_or(0, |object| self.address(object)), SCANNED);
+        (core::ptr::from_ref(mark).expose_provenance(), Marked { bytes: CELL, entry })
+    }
+
+    fn prefetch_rest(self, _: usize, _: usize) {}
+
+    fn mark_byte(self, mark: &AtomicU8) -> bool {
+        // No epoch of these is the byte of no object.
+        !core::ptr::eq(mark, &raw const NOWHERE) && mark.swap(1, Ordering::Relaxed) == 0
+    }
+}
+
+/// Two lists, whose nodes refer to the same object besides, wait as two words: as few are not many, but one is half of the work.
+#[test]
+fn one_of_two_lists_is_given_away_while_others_have_nothing() {
+    const NODES: usize = 20_000;
+    for hungry in [0, 1] {
+        let cells = Cells::new(2 * NODES + 1);
+        let mut roots = [0; 2];
+        for node in 1..=2 * NODES {
+            let list = node % 2;
+            cells.write(node, 1, cells.address(0));
+            cells.write(node, 2, roots[list]);
+            roots[list] = cells.address(node);
+        }
+        let mut words = vec![0; WORDS];
+        let mut own =
+            Own { stack: Stack::new(), words: words.as_mut_ptr(), proc_room: core::ptr::null_mut(), proc_entries: 0 };
+        own.stack.reserve(1 << 16).unwrap();
+        let (part, hungry) = (Public::new(), AtomicU32::new(hungry));
+        part.set_up(&own.stack).unwrap();
+        let mut marker = Marker::new(cells, &mut own);
+        marker.set_public(Some(Shared { part: &part, form: public::Form::Deque, hungry: &hungry }));
+        let low = roots.as_ptr().expose_provenance();
+        marker.push_range(low, low + size_of_val(&roots), Interior::AsConfigured);
+        let mut announced = Vec::new();
+        marker.drain(|n| announced.push(n));
+        let alone = marker.tally.objects;
+        if hungry.load(Ordering::Relaxed) == 0 {
+            assert_eq!((announced, alone), (Vec::new(), 2 * NODES + 1));
+            continue;
+        }
+        // What is given away without need is so at most a few times.
+        assert!((1..8).contains(&announced.len()), "{announced:?}");
+        assert!((NODES / 2..3 * NODES / 2).contains(&alone), "{alone}");
+        // SAFETY: the part is this marker's.
+        while unsafe { marker.take_back(&part, public::Form::Deque) } {
+            marker.drain(|_| {});
+        }
+        assert_eq!(marker.tally.objects, 2 * NODES + 1);
+        assert!(cells.marks[..=2 * NODES].iter().all(|mark| mark.load(Ordering::Relaxed) == 1));
+    }
+}
+
+#[test]
+fn what_is_collected_is_in_the_range_while_it_changes() {
+    const N: usize = 3 * window::WIDTH;
+    let range = Range { base: 0x7000_0000_0000, span: 0x1000 };
+    let memory = [const { AtomicUsize::new(0) }; N];
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                memory.iter().enumerate().for_each(|(i, word)| word.store(range.base + i, Ordering::Relaxed));
+                memory.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            }
+        });
+        let mut out = [0; N];
+        let mut seen = 0;
+        while seen < 2_000_000 {
+            // SAFETY: the words are read as a marker beside the program reads them; there is room for all.
+            let found = unsafe { collect_best(memory.as_ptr().cast(), N, range, out.as_mut_ptr()) };
+            seen += 1 + found;
+            if let Some(word) = out[..found].iter().find(|word| !range.contains(**word)) {
+                over.store(true, Ordering::Relaxed);
+                panic!("{word:#x} is outside");
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
