@@ -50,6 +50,15 @@ pub enum End {
     High,
 }
 
+/// What a run is kept apart for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptFor {
+    /// Objects without pointers.
+    PointerFree,
+    /// Others.
+    Pointers,
+}
+
 /// Free runs of one space.
 pub struct Pool {
     /// Guards everything below and every record in state `Free`. Rank: after the locks of the classes.
@@ -66,19 +75,30 @@ pub struct Pool {
     ///
     /// Sync: as `resident`.
     discarded: AtomicUsize,
-    /// First block of the run that is kept apart, and its length; and those of the one that comes after it. Counted in `discarded`.
+    /// First block of each run that is kept apart, and its length. Counted in `discarded`.
     ///
     /// Sync: written under `lock`.
-    apart: [[AtomicUsize; 2]; 2],
+    apart: [[AtomicUsize; 2]; PLACES],
     /// Whether the one that comes after may be used.
     ///
     /// Sync: written under `lock`.
     is_next_ready: AtomicBool,
 }
 
-/// The places of [`Pool::kept_apart`].
+/// The places of [`Pool::kept_apart`]: for objects without pointers, for these when that is used up, and for others.
 const NOW: usize = 0;
 const NEXT: usize = 1;
+const OTHERS: usize = 2;
+const PLACES: usize = 3;
+
+impl KeptFor {
+    fn place(self) -> usize {
+        match self {
+            Self::PointerFree => NOW,
+            Self::Pointers => OTHERS,
+        }
+    }
+}
 
 const EMPTY: usize = NONE as usize;
 
@@ -90,7 +110,7 @@ impl Pool {
             bins: [const { AtomicUsize::new(EMPTY) }; BINS],
             resident: AtomicUsize::new(0),
             discarded: AtomicUsize::new(0),
-            apart: [const { [const { AtomicUsize::new(0) }; 2] }; 2],
+            apart: [const { [const { AtomicUsize::new(0) }; 2] }; PLACES],
             is_next_ready: AtomicBool::new(false),
         }
     }
@@ -181,12 +201,12 @@ impl Pool {
 
     /// Keeps a run of never used blocks apart: whoever wants to lie beside others of its kind has it by [`take_apart`](Self::take_apart). What was
     /// kept so far goes into the pool.
-    pub fn keep_apart(&self, space: &Space, run: Run) {
+    pub fn keep_apart(&self, space: &Space, run: Run, kept_for: KeptFor) {
         let _guard = self.lock.lock();
-        self.keep(space, NOW, run);
+        self.keep(space, kept_for.place(), run);
     }
 
-    /// Keeps one for when what is kept apart is used up, from [`next_is_ready`](Self::next_is_ready) on.
+    /// Keeps one for when what is kept apart for objects without pointers is used up, from [`next_is_ready`](Self::next_is_ready) on.
     pub fn keep_next(&self, space: &Space, run: Run) {
         let _guard = self.lock.lock();
         self.is_next_ready.store(false, Ordering::Relaxed);
@@ -211,28 +231,31 @@ impl Pool {
         }
     }
 
-    /// Takes `n` blocks of what is kept apart.
-    pub fn take_apart(&self, space: &Space, n: Blocks) -> Option<Run> {
+    /// Takes `n` blocks of what is kept apart for such objects.
+    pub fn take_apart(&self, space: &Space, n: Blocks, kept_for: KeptFor) -> Option<Run> {
         // A glance, without the lock.
         if self.kept_apart().iter().all(|kept| kept.len() < n.0) {
             return None;
         }
         let _guard = self.lock.lock();
-        let [mut now, next] = self.kept_apart();
-        if now.len() < n.0 && next.len() >= n.0 && self.is_next_ready.load(Ordering::Relaxed) {
+        let kept = self.kept_apart();
+        let (place, next) = (kept_for.place(), &kept[NEXT]);
+        let mut now = &kept[place];
+        if place == NOW && now.len() < n.0 && next.len() >= n.0 && self.is_next_ready.load(Ordering::Relaxed) {
             self.join(space, NOW);
             self.set_apart(NEXT, [0, 0]);
             now = next;
         }
         let left = now.len().checked_sub(n.0)?;
-        self.set_apart(NOW, [now.start + n.0, left]);
+        self.set_apart(place, [now.start + n.0, left]);
         self.discarded.store(self.discarded.load(Ordering::Relaxed) - n.0, Ordering::Relaxed);
         Some(Run { first: now.start, blocks: n, zero: true })
     }
 
-    /// The blocks that are kept apart, and those that come after them. The caller keeps others from taking some.
-    pub fn kept_apart(&self) -> [Range<usize>; 2] {
-        [NOW, NEXT].map(|place| {
+    /// The blocks that are kept apart for objects without pointers, those that come after them, and those for others. The caller keeps others from
+    /// taking some.
+    pub fn kept_apart(&self) -> [Range<usize>; PLACES] {
+        [NOW, NEXT, OTHERS].map(|place| {
             let [first, length] = [0, 1].map(|i: usize| self.apart[place][i].load(Ordering::Relaxed));
             first..first + length
         })
@@ -241,8 +264,9 @@ impl Pool {
     /// What is kept apart goes into the pool: memory is short.
     pub fn join_apart(&self, space: &Space) {
         let _guard = self.lock.lock();
-        self.join(space, NOW);
-        self.join(space, NEXT);
+        for place in 0..PLACES {
+            self.join(space, place);
+        }
     }
 
     fn join(&self, space: &Space, place: usize) {
@@ -514,39 +538,59 @@ mod tests {
     fn what_is_kept_apart_goes_to_who_asks_for_it_until_it_is_wanted() {
         let (s, p) = (space(), Pool::new());
         let first = s.take_fresh(Blocks(40)).unwrap();
-        assert!(p.take_apart(&s, Blocks(1)).is_none());
-        p.keep_apart(&s, Run { first, blocks: Blocks(10), zero: true });
+        assert!(p.take_apart(&s, Blocks(1), KeptFor::PointerFree).is_none());
+        p.keep_apart(&s, Run { first, blocks: Blocks(10), zero: true }, KeptFor::PointerFree);
         assert_eq!((p.discarded(), p.take(&s, Blocks(1)).is_none()), (Blocks(10), true));
-        let run = p.take_apart(&s, Blocks(4)).unwrap();
+        let run = p.take_apart(&s, Blocks(4), KeptFor::PointerFree).unwrap();
         assert_eq!((run.first, run.blocks, run.zero, p.discarded()), (first, Blocks(4), true, Blocks(6)));
-        assert!(p.take_apart(&s, Blocks(7)).is_none());
+        assert!(p.take_apart(&s, Blocks(7), KeptFor::PointerFree).is_none());
         // The next one: the rest of this one is everybody's.
-        p.keep_apart(&s, Run { first: first + 20, blocks: Blocks(20), zero: true });
+        p.keep_apart(&s, Run { first: first + 20, blocks: Blocks(20), zero: true }, KeptFor::PointerFree);
         assert_eq!(p.discarded(), Blocks(26));
         assert_eq!(p.take_from(&s, Blocks(2), End::High).unwrap().first, first + 8);
         assert_eq!(p.take_from(&s, Blocks(2), End::Low).unwrap().first, first + 4);
         assert!(p.take(&s, Blocks(3)).is_none());
         p.join_apart(&s);
         assert_eq!((p.take(&s, Blocks(20)).unwrap().first, p.discarded()), (first + 20, Blocks(2)));
-        assert!(p.take_apart(&s, Blocks(1)).is_none());
+        assert!(p.take_apart(&s, Blocks(1), KeptFor::PointerFree).is_none());
+    }
+
+    #[test]
+    fn each_kind_has_what_is_kept_for_it() {
+        let (s, p) = (space(), Pool::new());
+        let first = s.take_fresh(Blocks(60)).unwrap();
+        p.keep_apart(&s, Run { first, blocks: Blocks(10), zero: true }, KeptFor::Pointers);
+        assert!(p.take_apart(&s, Blocks(1), KeptFor::PointerFree).is_none());
+        p.keep_apart(&s, Run { first: first + 20, blocks: Blocks(10), zero: true }, KeptFor::PointerFree);
+        p.keep_next(&s, Run { first: first + 40, blocks: Blocks(20), zero: true });
+        p.next_is_ready();
+        assert_eq!(p.take_apart(&s, Blocks(4), KeptFor::Pointers).unwrap().first, first);
+        assert_eq!(p.take_apart(&s, Blocks(4), KeptFor::PointerFree).unwrap().first, first + 20);
+        // What comes next is not for these.
+        assert!(p.take_apart(&s, Blocks(7), KeptFor::Pointers).is_none());
+        assert_eq!(p.discarded(), Blocks(32));
+        assert_eq!(p.kept_apart(), [first + 24..first + 30, first + 40..first + 60, first + 4..first + 10]);
+        p.join_apart(&s);
+        assert_eq!((p.kept_apart(), p.discarded()), ([0..0, 0..0, 0..0], Blocks(32)));
+        assert_eq!(p.take(&s, Blocks(20)).unwrap().first, first + 40);
     }
 
     #[test]
     fn what_comes_next_is_kept_until_it_is_ready() {
         let (s, p) = (space(), Pool::new());
         let first = s.take_fresh(Blocks(40)).unwrap();
-        p.keep_apart(&s, Run { first, blocks: Blocks(10), zero: true });
+        p.keep_apart(&s, Run { first, blocks: Blocks(10), zero: true }, KeptFor::PointerFree);
         p.keep_next(&s, Run { first: first + 20, blocks: Blocks(20), zero: true });
         assert_eq!((p.discarded(), p.take(&s, Blocks(1)).is_none()), (Blocks(30), true));
-        assert!(p.take_apart(&s, Blocks(11)).is_none());
+        assert!(p.take_apart(&s, Blocks(11), KeptFor::PointerFree).is_none());
         p.next_is_ready();
-        assert_eq!(p.take_apart(&s, Blocks(4)).unwrap().first, first);
+        assert_eq!(p.take_apart(&s, Blocks(4), KeptFor::PointerFree).unwrap().first, first);
         // What is left is everybody's.
-        assert_eq!(p.take_apart(&s, Blocks(11)).unwrap().first, first + 20);
+        assert_eq!(p.take_apart(&s, Blocks(11), KeptFor::PointerFree).unwrap().first, first + 20);
         assert_eq!((p.take(&s, Blocks(6)).unwrap().first, p.discarded()), (first + 4, Blocks(9)));
-        assert_eq!(p.kept_apart(), [first + 31..first + 40, 0..0]);
+        assert_eq!(p.kept_apart(), [first + 31..first + 40, 0..0, 0..0]);
         p.keep_next(&s, Run { first: first + 10, blocks: Blocks(10), zero: true });
-        assert!(p.take_apart(&s, Blocks(10)).is_none(), "the next one is not ready because the last one was");
+        assert!(p.take_apart(&s, Blocks(10), KeptFor::PointerFree).is_none(), "the next one is not ready because the last one was");
         p.join_apart(&s);
         assert_eq!(
             (p.take(&s, Blocks(9)).unwrap().first, p.take(&s, Blocks(10)).unwrap().first),

@@ -321,7 +321,19 @@ impl Space {
 
     /// As [`take_fresh`](Self::take_fresh), where only so many of the `n` blocks are written soon.
     pub fn take_fresh_for(&self, n: Blocks, soon: Blocks) -> Option<usize> {
-        let (_, first) = self.take_aligned(n, Blocks(1))?;
+        let first = self.take_unbacked(n)?;
+        self.back(first, n, soon);
+        Some(first)
+    }
+
+    /// The same without memory behind them: [`back`](Self::back) has it come.
+    pub fn take_unbacked(&self, n: Blocks) -> Option<usize> {
+        self.take_aligned(n, Blocks(1)).map(|(_, first)| first)
+    }
+
+    /// Has memory come behind blocks that were just taken, of which so many are written soon; in a small heap, and where they are a long run, it comes when
+    /// they are written.
+    pub fn back(&self, first: usize, n: Blocks, soon: Blocks) {
         let run = first << BLOCK_SHIFT..(first + n.0) << BLOCK_SHIFT;
         let [ahead, last] = [0, 1].map(|end: usize| self.huge_ahead[end].load(Ordering::Relaxed));
         if run.len() < SPARSE.0 && ahead < run.end && run.start < last {
@@ -329,7 +341,6 @@ impl Space {
         } else if run.len() < SPARSE.0 && run.start >= AHEAD_FROM.0 && run.end > self.there.load(Ordering::Relaxed) {
             self.have_pages_ahead(run.start..(first + soon.0) << BLOCK_SHIFT);
         }
-        Some(first)
     }
 
     /// Takes `n` blocks that were never used, whole huge pages, which are asked for behind them, also where steps do so for the tables alone. `None` where
@@ -407,6 +418,16 @@ impl Space {
         // The last blocks before the frontier were most likely just taken there, and have come.
         if self.span() >= AHEAD_FROM.0 && end != self.span() {
             self.have_pages(first << BLOCK_SHIFT, end);
+        }
+    }
+
+    /// The same behind blocks that were never used, are taken one behind the other, and whose first ones have them: many pages at a time.
+    pub fn have_pages_in_turn(&self, first: usize, n: Blocks) {
+        let at_once = AHEAD.to_blocks_rounded_up().0;
+        let (from, until) = (first.next_multiple_of(at_once), (first + n.0).next_multiple_of(at_once));
+        if self.span() >= AHEAD_FROM.0 && from < until {
+            let until = (until << BLOCK_SHIFT).min(self.committed.load(Ordering::Relaxed));
+            self.have_pages(from << BLOCK_SHIFT, until);
         }
     }
 
@@ -914,6 +935,19 @@ mod tests {
         unsafe { memory::discard(core::ptr::with_exposed_provenance_mut(at(run)), Bytes(3 * BLOCK.0)) };
         space.have_pages_behind(run + 1, Blocks(1));
         assert_eq!([0, 1, 2].map(|i| is_there(at(run + i))), [false, true, false]);
+        // Of a part whose blocks are taken in turn, 128 KiB at a time.
+        let at_once = AHEAD.to_blocks_rounded_up().0;
+        let part = space.take_unbacked(Blocks(5 * at_once)).unwrap().next_multiple_of(at_once) + 2 * at_once;
+        let are_there = || (part - 1..=part + 2 * at_once).map(|block| is_there(at(block))).collect::<Vec<_>>();
+        let expected = |n: usize| (0..2 * at_once + 2).map(|block| (1..=n).contains(&block)).collect::<Vec<_>>();
+        space.have_pages_in_turn(part - 3, Blocks(3));
+        assert_eq!(are_there(), expected(0), "nothing of the next piece was taken");
+        space.have_pages_in_turn(part, Blocks(1));
+        assert_eq!(are_there(), expected(at_once));
+        space.have_pages_in_turn(part + 1, Blocks(at_once - 2));
+        assert_eq!(are_there(), expected(at_once));
+        space.have_pages_in_turn(part + at_once - 1, Blocks(2));
+        assert_eq!(are_there(), expected(2 * at_once));
     }
 
     fn with_objects_in_small_pages() -> &'static Space {

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize
 
 use larder_blocks::Space;
 use larder_blocks::owners::Owners;
-use larder_blocks::pool::{End, Pool, Run};
+use larder_blocks::pool::{End, KeptFor, Pool, Run};
 use larder_lab::{Association, Labs};
 use larder_policy::backing::prefers_small_pages;
 use larder_policy::pacing;
@@ -322,41 +322,47 @@ impl Heap {
     /// Takes `n` blocks that were never used, if the maximum allows.
     pub fn grow(&self, n: Blocks) -> Option<Run> {
         let growth = self.growth();
-        let run = self.grow_unheard(n, n)?;
+        let first = self.take_unbacked(n)?;
+        self.space.back(first, n, n);
         drop(growth);
         self.has_grown();
-        Some(run)
+        Some(Run { first, blocks: n, zero: true })
     }
 
-    /// The same for what is to lie beside others of its kind: a longer run, the rest of which is kept for such.
-    pub fn grow_apart(&self, n: Blocks) -> Option<Run> {
+    /// The same for what is to lie beside others of its kind, so that cycles beside the program watch few parts: where the heap is large, a longer run, the
+    /// rest of which is kept for such. It has memory behind it, but for a small heap's.
+    pub fn grow_apart(&self, n: Blocks, kept_for: KeptFor) -> Option<Run> {
+        let at_once = larder_policy::backing::apart(self.size());
+        if at_once.0 <= n.0 && kept_for == KeptFor::Pointers {
+            return self.grow(n);
+        }
         // One thread at a time: with others growing meanwhile as well, most of what each takes would be kept for nobody.
         let growth = GROWTH.lock();
         if self.may_grow(n)
-            && let Some(run) = self.pool.take_apart(&self.space, n)
+            && let Some(run) = self.pool.take_apart(&self.space, n, kept_for)
         {
-            self.want_next_apart();
+            self.want_next_apart(kept_for);
+            drop(growth);
+            self.space.have_pages_in_turn(run.first, n);
             return Some(run);
         }
-        let at_once = larder_policy::backing::apart(self.size());
-        let run = if at_once.0 <= n.0 || !self.may_grow(at_once) {
-            self.grow_unheard(n, n)?
-        } else {
-            let whole = self.grow_unheard(at_once, n)?;
-            self.pool.keep_apart(&self.space, Run { first: whole.first + n.0, blocks: at_once - n, ..whole });
-            Run { blocks: n, ..whole }
-        };
-        self.want_next_apart();
+        let whole = if self.may_grow(at_once) { at_once.max(n) } else { n };
+        let first = self.take_unbacked(whole)?;
+        if whole > n {
+            self.pool.keep_apart(&self.space, Run { first: first + n.0, blocks: whole - n, zero: true }, kept_for);
+        }
+        self.want_next_apart(kept_for);
         drop(growth);
+        self.space.back(first, whole, n);
         self.has_grown();
-        Some(run)
+        Some(Run { first, blocks: n, zero: true })
     }
 
     /// Has somebody prepare a part in huge pages, where what is kept apart will soon be used up: what is not watched keeps them, where cycles beside the
     /// program leave the others none.
-    fn want_next_apart(&self) {
-        let [now, next] = self.pool.kept_apart();
-        if next.is_empty() && now.len() < self.next_apart().0 / 2 {
+    fn want_next_apart(&self, kept_for: KeptFor) {
+        let [now, next, _] = self.pool.kept_apart();
+        if kept_for == KeptFor::PointerFree && next.is_empty() && now.len() < self.next_apart().0 / 2 {
             self.wants_next_apart.store(true, Ordering::Relaxed);
         }
     }
@@ -401,21 +407,15 @@ impl Heap {
 
     /// As [`grow`](Self::grow), in a signal handler, whose thread may be in the middle of it. The client is told the next time.
     pub fn grow_in_handler(&self, n: Blocks) -> Option<Run> {
-        self.take_fresh(n, n)
+        let first = self.may_grow(n).then(|| self.space.take_fresh(n)).flatten()?;
+        Some(Run { first, blocks: n, zero: true })
     }
 
-    /// Of the `n` blocks only so many are written soon.
-    fn grow_unheard(&self, n: Blocks, soon: Blocks) -> Option<Run> {
+    /// Takes blocks that were never used, and have no memory behind them yet.
+    fn take_unbacked(&self, n: Blocks) -> Option<usize> {
         let threads = REGISTRY.count() as usize;
         self.space.prefer_small_pages(prefers_small_pages(threads, crate::pacing::usable_cpus()));
-        self.take_fresh(n, soon)
-    }
-
-    fn take_fresh(&self, n: Blocks, soon: Blocks) -> Option<Run> {
-        if !self.may_grow(n) {
-            return None;
-        }
-        Some(Run { first: self.space.take_fresh_for(n, soon)?, blocks: n, zero: true })
+        self.may_grow(n).then(|| self.space.take_unbacked(n)).flatten()
     }
 
     /// Looks at the group's memory, and tells the client in steps, not for every block.

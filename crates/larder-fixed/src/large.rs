@@ -5,7 +5,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_blocks::block::{Block, NONE, State};
-use larder_blocks::pool::{End, Run};
+use larder_blocks::pool::Run;
 use larder_sync::lock::Lock;
 use larder_threads::defer;
 use larder_units::{BLOCK, Bytes};
@@ -112,7 +112,7 @@ pub(crate) fn allocate(kind: usize, bytes: usize) -> *mut u8 {
 pub(crate) fn take(kind: usize, size: usize) -> Option<*mut u8> {
     let (run, zero) = {
         let _deferral = defer::enter();
-        let (run, zero) = refill::take_shared_blocks(Bytes(size).to_blocks_rounded_up(), End::Low)?;
+        let (run, zero) = refill::take_blocks_of_large(Bytes(size).to_blocks_rounded_up())?;
         if !zero {
             let at = HEAP.space.address_of(run.first);
             concurrent::about_to_write(at, at + size);

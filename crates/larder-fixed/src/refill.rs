@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use larder_blocks::block::{Block, NONE, State};
 use larder_blocks::class::{self, CLASSES};
 use larder_blocks::owners::{Origin, Release};
-use larder_blocks::pool::{End, Run};
+use larder_blocks::pool::{End, KeptFor, Run};
 use larder_blocks::space::Place;
 use larder_lab::{Installed, slot_offset};
 use larder_sync::intake::{self, Intake};
@@ -161,11 +161,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
                 point(Point::BeforeBlocks);
                 let n = Blocks(c.blocks as usize);
                 let (run, fresh) = if looked_at == parts {
-                    let (run, fresh) = take_block(owner, n, kind, &mut origin)?;
-                    if fresh {
-                        HEAP.space.have_pages_behind(run.first, run.blocks);
-                    }
-                    (run, fresh)
+                    take_block(owner, n, kind, &mut origin)?
                 } else if let Some(run) = HEAP.pool.take_resident(&HEAP.space, n) {
                     // A block of its own rather than what others have left, or are freeing just now: the heap need not grow for it.
                     (run, false)
@@ -289,43 +285,54 @@ pub(crate) fn release_locked(class: usize, from: usize, to: usize) {
     release(from, to);
 }
 
-/// A free run of blocks for an owner's objects of a kind, and whether it is known to be zero.
+/// A free run of blocks for an owner's objects of a kind, and whether it is known to be zero; then it has memory behind it, but for a small heap's.
 fn take_block(owner: Option<usize>, n: Blocks, kind: usize, origin: &mut Origin) -> Option<(Run, bool)> {
-    // What has no pointers is not watched by cycles beside the program: the more of it lies together, the fewer parts they watch.
-    let end = if kind::is_pointer_free(kind) { End::High } else { End::Low };
-    let Some(owner) = owner else { return take_shared_blocks(n, end) };
-    let (run, from) = sharing::take(owner, n)?;
-    *origin = from;
+    let kept_for = if kind::is_pointer_free(kind) { KeptFor::PointerFree } else { KeptFor::Pointers };
+    let run = match owner {
+        None => match take_free_blocks(n, kept_for) {
+            Some(run) => run,
+            None => match HEAP.grow_apart(n, kept_for) {
+                Some(run) => return Some((run, true)),
+                None => HEAP.take_merged_blocks(n)?,
+            },
+        },
+        Some(owner) => {
+            let (run, from) = sharing::take(owner, n)?;
+            *origin = from;
+            run
+        }
+    };
+    if run.zero {
+        HEAP.space.have_pages_behind(run.first, run.blocks);
+    }
     Some((run, run.zero))
 }
 
-/// A free run of blocks for nobody, and whether it is known to be zero: from the pool, from blocks that turn out to be empty,
-/// from owners, fresh, or put together from neighbours in the pool.
-pub(crate) fn take_shared_blocks(n: Blocks, end: End) -> Option<(Run, bool)> {
+/// A free run of blocks for a large object, and whether it is known to be zero: free ones, fresh, or put together from neighbours in the pool.
+pub(crate) fn take_blocks_of_large(n: Blocks) -> Option<(Run, bool)> {
+    let run = take_free_blocks(n, KeptFor::Pointers).or_else(|| HEAP.grow(n)).or_else(|| HEAP.take_merged_blocks(n))?;
+    Some((run, run.zero))
+}
+
+/// A free run of blocks for nobody: from the pool, from blocks that turn out to be empty, or from owners.
+fn take_free_blocks(n: Blocks, kept_for: KeptFor) -> Option<Run> {
+    // What has no pointers is not watched by cycles beside the program: the more of it lies together, the fewer parts they watch.
+    let end = if kept_for == KeptFor::PointerFree { End::High } else { End::Low };
     if let Some(run) = HEAP.take_blocks(n, end) {
-        return Some((run, run.zero));
+        return Some(run);
     }
     // Before the heap grows, blocks of other classes are looked at: each cycle's garbage is found before new memory.
     while pacing::census(n) {
         if let Some(run) = HEAP.take_blocks(n, end) {
-            return Some((run, run.zero));
+            return Some(run);
         }
     }
     if sharing::is_used() && HEAP.owners.free().0 >= n.0 {
         // Owners' free blocks are no reason to grow: together they may be long enough.
         HEAP.owners.give_all(&HEAP.space, &HEAP.pool);
-        if let Some(run) = HEAP.take_blocks(n, end) {
-            return Some((run, run.zero));
-        }
+        return HEAP.take_blocks(n, end);
     }
-    let fresh = match end {
-        End::Low => HEAP.grow(n),
-        End::High => HEAP.grow_apart(n),
-    };
-    fresh.map(|run| (run, true)).or_else(|| {
-        let run = HEAP.take_merged_blocks(n)?;
-        Some((run, run.zero))
-    })
+    None
 }
 
 /// Looks whether a block is empty, and gives it to the pool if so. Called by the census; the block may change meanwhile.

@@ -151,8 +151,8 @@ pub fn pool_bytes() -> [usize; 2] {
     [HEAP.pool.resident(), HEAP.pool.discarded()].map(|blocks| blocks.to_bytes().0)
 }
 
-/// The blocks that are kept for objects without pointers, by number from the heap's beginning, and those that are prepared for when they are used up. For a
-/// verifier, in a stopped world.
-pub fn kept_apart() -> [Range<usize>; 2] {
+/// The blocks that are kept for objects without pointers, by number from the heap's beginning, those that are prepared for when they are used up, and those for
+/// other objects. For a verifier, in a stopped world.
+pub fn kept_apart() -> [Range<usize>; 3] {
     HEAP.pool.kept_apart()
 }
