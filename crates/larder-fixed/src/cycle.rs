@@ -319,10 +319,15 @@ fn with_cycle_locked<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Wakes everybody who sleeps for a cycle: threads that were stopped, those that wait for its end, and the marker thread of concurrent ones.
+/// Wakes the program's threads that sleep for a cycle: those that were stopped, and those that wait for its end.
 fn wake_sleepers() {
     stop::wake_resumed(pacing::usable_cpus());
     AGAIN.bump_and_wake(1);
+}
+
+/// Wakes the library's own threads that waited for the end of a stop, when the client was told of it: they have nothing that its functions could wait for, and
+/// may push the caller off its CPU.
+fn wake_own_threads() {
     if concurrent::own_threads() > 0 {
         concurrent::resumed();
     }
@@ -379,6 +384,7 @@ fn run_once(sp: usize, request: &Request) -> Ran {
     if stage.wakes_last {
         wake_sleepers();
         aftermath::tell_late_events();
+        wake_own_threads();
     } else {
         AGAIN.pass_on(1);
     }
@@ -498,6 +504,9 @@ fn collect_standing(stage: &mut Stage<'_>) {
         wake_sleepers();
     }
     tell(Event::PostStartWorld);
+    if !stage.wakes_last {
+        wake_own_threads();
+    }
     if let Some(aftermath) = aftermath {
         tell(Event::ReclaimStart);
         aftermath.do_all(&mut record, timeline, resumed);
