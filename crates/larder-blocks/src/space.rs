@@ -3,7 +3,7 @@
 mod growth;
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use larder_sys::memory::{self, ReserveError};
 use larder_sys::{huge, numa, thread};
@@ -34,6 +34,8 @@ const AHEAD: Bytes = Bytes(128 << 10);
 const SPARSE: Bytes = huge::HUGE_PAGE;
 /// Where a huge page took long, that is looked into again when the heap is so many times as large: four or five times until it has a gigabyte.
 const SLOW_TIMES: usize = 2;
+/// So much longer than quick ones the last huge pages may have taken where one thread alone waits for them.
+const LATEST: Nanos = Nanos(8 * huge::QUICK.0);
 /// Where few huge pages are free, that is looked into again when the heap is larger by such a part.
 const UNTIL_NEXT_LOOK: usize = 16;
 /// Bytes for a block, at most, in tables that are backed with huge pages: a heap of many sizes writes all of their pages anyway, and would not
@@ -70,6 +72,8 @@ pub struct Space {
     ///
     /// Sync: a setting; `Relaxed`.
     huge_until: AtomicUsize,
+    /// By how much longer than quick ones the last huge pages took that nobody but one thread waited for, in nanoseconds. Sync: a hint; `Relaxed`.
+    huge_late: AtomicU64,
     /// Whether steps ask for none at the moment. Sync: a hint; `Relaxed`.
     small_pages: AtomicBool,
     /// The part of the last step that asked, in bytes from `base`, behind which no huge page has come yet: who moves its beginning has one come.
@@ -121,6 +125,7 @@ impl Space {
             small_pages: AtomicBool::new(false),
             huge_ahead: [const { AtomicUsize::new(0) }; 2],
             huge_again: AtomicUsize::new(0),
+            huge_late: AtomicU64::new(0),
             huge_anyway: AtomicUsize::new(0),
             there: AtomicUsize::new(0),
             huge_tables_alone: AtomicBool::new(false),
@@ -362,23 +367,40 @@ impl Space {
         Some((first, Blocks(first - from)))
     }
 
-    /// Has huge pages come behind blocks that [`take_fresh_in_huge_pages`](Self::take_fresh_in_huge_pages) took and nobody has written yet. Where one takes
-    /// long, the rest is left to small ones, and no more are asked for until the heap is larger.
+    /// Has huge pages come behind blocks that [`take_fresh_in_huge_pages`](Self::take_fresh_in_huge_pages) took and nobody has written yet. Where they take
+    /// long, the next is had in small ones, if there is a next; where these take less than half as long, or there is none, the rest is left to small ones,
+    /// and no more are asked for until the heap is larger. Nobody waits for them here but the caller, who is blocked, so that a single slow one is no reason.
     pub fn have_huge_pages(&self, first: usize, n: Blocks) {
         self.have_huge_pages_in(first << BLOCK_SHIFT..(first + n.0) << BLOCK_SHIFT, huge::time_to_have);
     }
 
     fn have_huge_pages_in(&self, run: Range<usize>, time_to_have: unsafe fn(*mut u8) -> Nanos) {
-        for at in run.clone().step_by(huge::HUGE_PAGE.0) {
-            let page = core::ptr::with_exposed_provenance_mut::<u8>(self.base() + at);
+        let page = |at: usize| core::ptr::with_exposed_provenance_mut::<u8>(self.base() + at);
+        let mut pages = run.clone().step_by(huge::HUGE_PAGE.0);
+        while let Some(at) = pages.next() {
             // SAFETY: blocks that were taken are accessible.
-            if unsafe { time_to_have(page) } > huge::QUICK {
-                let next = at + huge::HUGE_PAGE.0;
-                // SAFETY: as above.
-                unsafe { huge::refuse(page.wrapping_add(huge::HUGE_PAGE.0), Bytes(run.end - next)) };
+            let took = unsafe { time_to_have(page(at)) };
+            // One of a hundred takes milliseconds: the host finds the memory for a hundred others.
+            let late = self.huge_late.load(Ordering::Relaxed) + took.0;
+            self.huge_late.store(late.saturating_sub(huge::QUICK.0), Ordering::Relaxed);
+            if late <= LATEST.0 || at < self.huge_anyway.load(Ordering::Relaxed) {
+                continue;
+            }
+            self.huge_late.store(0, Ordering::Relaxed);
+            let rest = at + huge::HUGE_PAGE.0;
+            // SAFETY: as above.
+            let took_small = unsafe {
+                huge::refuse(page(rest), Bytes(run.end - rest));
+                pages.next().map(|next| time_to_have(page(next)))
+            };
+            if took_small.is_none_or(|took_small| took_small.0 <= took.0 / 2) {
                 self.huge_again.store(SLOW_TIMES * at, Ordering::Relaxed);
                 return;
             }
+            self.huge_anyway.store(SLOW_TIMES * at, Ordering::Relaxed);
+            let rest = rest + huge::HUGE_PAGE.0;
+            // SAFETY: as above.
+            unsafe { huge::prefer(page(rest), Bytes(run.end - rest)) };
         }
     }
 
@@ -979,11 +1001,21 @@ mod tests {
             end = space.take_fresh(Blocks(1 + i)).unwrap() + 1 + i;
             assert!(!has(space.address_of(end - 1), "hg"));
         }
-        let Some((first, _)) = space.take_fresh_in_huge_pages(page + page) else { return };
-        space.have_huge_pages_in(first << BLOCK_SHIFT..(first + 2 * page.0) << BLOCK_SHIFT, |_| Nanos(5_000_000));
+        // All pages are slow: then these are no worse. The first one alone is no reason to look.
+        let Some((first, _)) = space.take_fresh_in_huge_pages(Blocks(4 * page.0)) else { return };
+        let at = first << BLOCK_SHIFT;
+        space.have_huge_pages_in(at..at + 4 * huge::HUGE_PAGE.0, |_| Nanos(5_000_000));
+        let flags = [0, 1, 2, 3].map(|i| if has(space.base() + at + i * huge::HUGE_PAGE.0, "hg") { 'h' } else { 's' });
+        assert_eq!(flags, ['h', 'h', 's', 'h']);
+        assert_eq!(space.huge_anyway.swap(0, Ordering::Relaxed), 2 * (at + huge::HUGE_PAGE.0));
+        let Some((first, _)) = space.take_fresh_in_huge_pages(Blocks(3 * page.0)) else { return };
+        space.have_huge_pages_in(first << BLOCK_SHIFT..(first + 3 * page.0) << BLOCK_SHIFT, |page| {
+            Nanos(if has(page.addr(), "hg") { 5_000_000 } else { 700_000 })
+        });
         let at = space.address_of(first);
-        assert!(has(at, "hg") && has(at + huge::HUGE_PAGE.0, "nh"));
-        assert!(space.take_fresh_in_huge_pages(page).is_none(), "one took long");
+        let flags = [0, 1, 2].map(|i| if has(at + i * huge::HUGE_PAGE.0, "hg") { 'h' } else { 's' });
+        assert_eq!(flags, ['h', 's', 's']);
+        assert!(space.take_fresh_in_huge_pages(page).is_none(), "they took long");
         take_up_to(space, Bytes(2 * (at - space.base())));
         assert!(space.take_fresh_in_huge_pages(page).is_some(), "the heap is twice as large");
     }
