@@ -590,7 +590,10 @@ mod tests {
         assert_eq!((p.take(&s, Blocks(6)).unwrap().first, p.discarded()), (first + 4, Blocks(9)));
         assert_eq!(p.kept_apart(), [first + 31..first + 40, 0..0, 0..0]);
         p.keep_next(&s, Run { first: first + 10, blocks: Blocks(10), zero: true });
-        assert!(p.take_apart(&s, Blocks(10), KeptFor::PointerFree).is_none(), "the next one is not ready because the last one was");
+        assert!(
+            p.take_apart(&s, Blocks(10), KeptFor::PointerFree).is_none(),
+            "the next one is not ready because the last one was"
+        );
         p.join_apart(&s);
         assert_eq!(
             (p.take(&s, Blocks(9)).unwrap().first, p.take(&s, Blocks(10)).unwrap().first),
