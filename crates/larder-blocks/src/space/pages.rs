@@ -5,7 +5,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use larder_sys::{huge, memory};
-use larder_units::{BLOCK, Blocks, Bytes, Nanos, PAGE};
+use larder_units::{Blocks, Bytes, Nanos, PAGE};
 
 use super::{BLOCK_SHIFT, Space};
 
@@ -242,6 +242,8 @@ impl Space {
 
 #[cfg(test)]
 mod tests {
+    use larder_units::BLOCK;
+
     use super::*;
 
     /// The kernel's flags of the mapping that contains an address.
