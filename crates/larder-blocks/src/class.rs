@@ -168,12 +168,13 @@ pub const fn cell_at(offset: usize, reciprocal: u32) -> usize {
 }
 
 /// Number of the cell that begins at `offset` of a block, or `None` where none does: what [`cell_at`] multiplies is a multiple of the cell
-/// where the part of the product that it shifts out is smaller than the reciprocal.
+/// where the part of the product that it shifts out is smaller than the reciprocal. Where `offset` is no granule's, it may be a number beyond those of all cells of
+/// any block instead.
 #[inline(always)]
 pub const fn cell_beginning_at(offset: usize, reciprocal: u32) -> Option<usize> {
-    let product = (offset >> 4) as u64 * reciprocal as u64;
-    let begins = offset.is_multiple_of(GRANULE.0) && product & ((1 << 31) - 1) < reciprocal as u64;
-    if begins { Some((product >> 31) as usize) } else { None }
+    // What is beyond the granule comes to the top, and multiplies to 2^48 at least.
+    let product = (offset as u32).rotate_right(GRANULE.0.trailing_zeros()) as u64 * reciprocal as u64;
+    if product & ((1 << 31) - 1) < reciprocal as u64 { Some((product >> 31) as usize) } else { None }
 }
 
 /// The class for a request of `bytes`, or `None` for a large object.
@@ -237,7 +238,9 @@ mod tests {
                 let cell = offset / c.cell as usize;
                 assert_eq!(cell_at(offset, c.reciprocal), cell, "{c:?}");
                 let begins = offset % c.cell as usize == 0;
-                assert_eq!(cell_beginning_at(offset, c.reciprocal), begins.then_some(cell), "{c:?}");
+                // What is no granule's multiplies to a number beyond all cells.
+                let beginning = cell_beginning_at(offset, c.reciprocal).filter(|&number| number < 1 << 15);
+                assert_eq!(beginning, begins.then_some(cell), "{c:?}");
             }
         }
     }

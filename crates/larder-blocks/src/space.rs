@@ -450,6 +450,7 @@ impl Space {
         // SAFETY: below the frontier.
         let mut block = unsafe { self.block(index) };
         if block.state() != State::Small {
+            seldom();
             if block.state() != State::Tail {
                 return None;
             }
@@ -469,6 +470,10 @@ impl Space {
         (cell < block.cells.get() as usize).then_some((block, cell))
     }
 }
+
+/// Tells the compiler to put what calls it out of the way.
+#[cold]
+fn seldom() {}
 
 impl Default for Space {
     fn default() -> Self {

@@ -306,6 +306,12 @@ unsafe fn free_slow(at: *mut u8) {
     if place.block.descriptor.get() != 0 {
         crate::barrier::vanishes(place.base, place.base + object::size(place.base));
     }
+    if crate::kind::uncollectable(place.block.kind.get() as usize)
+        && let Some(freed) = crate::hooks::UNCOLLECTABLE_FREED.get()
+    {
+        // SAFETY: the client set it to be called so.
+        unsafe { freed(object::size(place.base)) };
+    }
     match place.block.state() {
         State::Large => large::free(place.block),
         _ => refill::free_cell(&place),

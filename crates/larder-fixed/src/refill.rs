@@ -378,6 +378,16 @@ pub(crate) fn retire_block(b: &Block) -> Run {
     run.retire(&HEAP.space)
 }
 
+/// In `frees_until_look`, of a block whose objects [`free_alone`] does not free: the client counts them.
+const NOT_ALONE: u16 = 1 << 15;
+const _: () = {
+    let mut class = 0;
+    while class < class::COUNT {
+        assert!(CLASSES[class].cells < NOT_ALONE as u32);
+        class += 1;
+    }
+};
+
 /// Frees one cell explicitly without a lock, if nothing but its mark changes thereby: the sweep has not been through with its block, and
 /// it is not worth a look yet whether the block is empty. False where that may not be so, or the cell is not allocated.
 ///
@@ -388,7 +398,8 @@ pub(crate) fn free_alone(b: &Block, cell: usize) -> Brief<bool> {
     // No cycle begins or ends in here. Threads that are never stopped go the long way, and handlers that interrupted a slow path.
     defer::briefly(|| {
         let left = b.frees_until_look.get();
-        if left <= 1 {
+        // Signed: `NOT_ALONE` is the uppermost bit.
+        if left as i16 <= 1 {
             return false;
         }
         // SAFETY: the caller's cell is one of the block.
@@ -454,7 +465,7 @@ fn freed_in_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> 
         list.sweep_again(index, epoch);
     }
     let left = b.frees_until_look.get();
-    if left > 1 {
+    if left & !NOT_ALONE > 1 {
         b.frees_until_look.set(left - 1);
         return None;
     }
@@ -462,7 +473,8 @@ fn freed_in_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> 
     let marks = unsafe { b.all_marks() };
     let live = count_taken(marks);
     if live > 0 || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
-        b.frees_until_look.set(live as u16);
+        let alone = if kind::uncollectable(b.kind.get() as usize) { NOT_ALONE } else { 0 };
+        b.frees_until_look.set(live as u16 | alone);
         return None;
     }
     list.unlink(index);

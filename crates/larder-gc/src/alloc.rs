@@ -6,7 +6,7 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
 
-use larder_fixed::{allocate_aligned, allocate_from_buffer, allocate_slow, kind, object, stats};
+use larder_fixed::{allocate_aligned, allocate_from_buffer, allocate_slow, hooks, kind, object, stats};
 use larder_units::GRANULE;
 
 use crate::callbacks::{memory_exhausted, warn};
@@ -42,6 +42,9 @@ fn allocate_slow_or_exhausted(kind: usize, bytes: usize) -> *mut c_void {
 
 /// As [`allocate_or_exhausted`], for a kind whose bytes `GC_non_gc_bytes` counts.
 pub fn allocate_uncollectable(kind: usize, bytes: usize) -> *mut c_void {
+    if hooks::UNCOLLECTABLE_FREED.get().is_none() {
+        hooks::UNCOLLECTABLE_FREED.set(Some(uncount));
+    }
     let p = allocate_or_exhausted(kind, bytes);
     if object::kind_of(p.addr()) == kind {
         GC_non_gc_bytes.add(object::size(p.addr()));
@@ -49,18 +52,9 @@ pub fn allocate_uncollectable(kind: usize, bytes: usize) -> *mut c_void {
     p
 }
 
-/// Takes an object out of `GC_non_gc_bytes`, if it was counted there, and frees it.
-///
-/// # Safety
-/// As for [`GC_free`].
-#[cold]
-#[inline(never)]
-unsafe fn uncount_and_free(object: *mut c_void) {
-    if kind::uncollectable(object::kind_of(object.addr())) && object::base(object.addr()).is_some() {
-        GC_non_gc_bytes.add(object::size(object.addr()).wrapping_neg());
-    }
-    // SAFETY: the caller's promise.
-    unsafe { larder_fixed::free(object.cast()) }
+/// An object that was counted in `GC_non_gc_bytes` is freed.
+unsafe extern "C" fn uncount(bytes: usize) {
+    GC_non_gc_bytes.add(bytes.wrapping_neg());
 }
 
 /// Allocates zeroed memory that is searched for pointers.
@@ -110,10 +104,7 @@ pub extern "C" fn GC_malloc_atomic_ignore_off_page(bytes: usize) -> *mut c_void 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GC_free(object: *mut c_void) {
     // SAFETY: the caller passes null or the base of an object that it uses no more.
-    unsafe {
-        // Most programs have none that are counted, and need not look.
-        if GC_non_gc_bytes.get() != 0 { uncount_and_free(object) } else { larder_fixed::free(object.cast()) }
-    }
+    unsafe { larder_fixed::free(object.cast()) }
 }
 
 /// Allocates zeroed memory at an address that is a multiple of `align`, which need not be a power of two: libgc takes what a program

@@ -2,6 +2,8 @@
 /* GC_non_gc_bytes counts uncollectable objects, beside what the program sets. (libgc 8.2.2 with thread-local lists subtracts freed ones that it never added.) */
 #include "check.h"
 
+enum { MANY = 5000 };
+
 int main(void) {
     GC_init();
     GC_word before = GC_get_non_gc_bytes();
@@ -16,6 +18,28 @@ int main(void) {
     GC_debug_free(d);
     GC_free(GC_malloc(100));
     CHECK(GC_get_non_gc_bytes() == before);
+    /* So many that whole blocks of them are freed, some of them over and over; others between them are not counted. */
+    static void *kept[2][MANY], *others[MANY];
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < MANY; i++) {
+            kept[0][i] = GC_malloc_uncollectable(16 + i % 200);
+            kept[1][i] = GC_malloc_atomic_uncollectable(16 + i % 200);
+            others[i] = GC_malloc(16 + i % 200);
+        }
+        GC_word counted = GC_get_non_gc_bytes(), bytes = 0;
+        CHECK(counted - before >= 2 * MANY * 16);
+        for (int i = 0; i < MANY; i++)
+            GC_free(others[(i * 7 + round) % MANY]);
+        CHECK(GC_get_non_gc_bytes() == counted);
+        for (int i = 0; i < MANY; i++)
+            for (int kind = 0; kind < 2; kind++) {
+                void *object = kept[kind][(i * 7 + round) % MANY];
+                bytes += GC_size(object);
+                GC_free(object);
+                CHECK(GC_get_non_gc_bytes() == counted - bytes);
+            }
+        CHECK(GC_get_non_gc_bytes() == before);
+    }
     GC_set_non_gc_bytes(5000);
     CHECK(GC_non_gc_bytes == 5000);
     return 0;
