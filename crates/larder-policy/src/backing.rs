@@ -15,16 +15,16 @@ pub fn prefers_small_pages(threads: usize, usable_cpus: usize) -> bool {
     threads > THREADS_FOR_A_CPU * usable_cpus
 }
 
-/// Where a heap is as large as this, what has no pointers has parts of its own ...
+/// Where a heap is as large as this, what has no pointers and what has some have parts of their own ...
 const APART_FROM: Bytes = Bytes::mib(32);
 /// ... that are so long, of its size: memory that is not used before the next cycle at worst.
 const APART_SHARE: usize = 128;
 /// No longer: huge pages are not for what is as long as one of them.
 const MOST_APART: Blocks = Blocks(64);
-/// Where a heap is as large as this, parts may be whole huge pages: then one is no more of it than what is left behind the blocks of a few classes.
+/// Where a heap is as large as this, parts for objects without pointers may be whole huge pages: then one is no more of it than what is left behind the blocks of a few classes.
 const IN_HUGE_PAGES_FROM: Bytes = Bytes::mib(64);
 
-/// As many blocks as the heap grows by for objects without pointers, of which the rest is kept for others of that kind; none where it is small.
+/// As many blocks as the heap grows by for objects with pointers or for others, of which the rest is kept for more of that kind; none where it is small.
 pub fn apart(size: Bytes) -> Blocks {
     if size < APART_FROM { Blocks(0) } else { Bytes(size.0 / APART_SHARE).to_blocks_rounded_up().min(MOST_APART) }
 }
