@@ -325,15 +325,23 @@ fn a_collector_that_waits_for_the_loaders_list_is_not_signalled() {
     in_child("a_collector_that_waits_for_the_loaders_list_is_not_signalled", &[], || {
         init(&Options::default());
         verifier::watch(Rules::EXACT);
-        let mut queue = Vec::new();
-        loader::with_objects_held(|| {
-            queue.extend((0..8u64).map(|id| {
+        // Their objects are made before: a thread whose allocation came to a cycle would queue for the list, too.
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        static HELD: AtomicBool = AtomicBool::new(false);
+        let queue: Vec<_> = (0..8u64)
+            .map(|id| {
                 crowd::spawn(move || {
                     let own = object_of(id, 300);
+                    MADE.fetch_add(1, Ordering::AcqRel);
+                    crowd::wait_until(|| HELD.load(Ordering::Acquire));
                     assert!(cycle::collect());
                     check(own, 300, id);
                 })
-            }));
+            })
+            .collect();
+        crowd::wait_until(|| MADE.load(Ordering::Acquire) == 8);
+        loader::with_objects_held(|| {
+            HELD.store(true, Ordering::Release);
             // Some of them are on their way to the list at first.
             crowd::wait_until(|| {
                 let stopped = stop_once();
