@@ -168,8 +168,8 @@ pub const fn cell_at(offset: usize, reciprocal: u32) -> usize {
 }
 
 /// Number of the cell that begins at `offset` of a block, or `None` where none does: what [`cell_at`] multiplies is a multiple of the cell
-/// where the part of the product that it shifts out is smaller than the reciprocal. Where `offset` is no granule's, it may be a number beyond those of all cells of
-/// any block instead.
+/// where the part of the product that it shifts out is smaller than the reciprocal. Where `offset`, which is below 2^32, is no granule's, it may be a number
+/// beyond those of all cells of any block instead.
 #[inline(always)]
 pub const fn cell_beginning_at(offset: usize, reciprocal: u32) -> Option<usize> {
     // What is beyond the granule comes to the top, and multiplies to 2^48 at least.

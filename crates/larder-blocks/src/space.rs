@@ -278,13 +278,8 @@ impl Space {
 
     /// Takes `n` blocks that were never used; their content is zero. Safe in a signal handler that interrupted anything.
     pub fn take_fresh(&self, n: Blocks) -> Option<usize> {
-        self.take_fresh_for(n, n)
-    }
-
-    /// As [`take_fresh`](Self::take_fresh), where only so many of the `n` blocks are written soon.
-    pub fn take_fresh_for(&self, n: Blocks, soon: Blocks) -> Option<usize> {
         let first = self.take_unbacked(n)?;
-        self.back(first, n, soon);
+        self.back(first, n, n);
         Some(first)
     }
 

@@ -502,9 +502,7 @@ fn collect_standing(stage: &mut Stage<'_>) {
     };
     if !stage.wakes_last {
         wake_sleepers();
-    }
-    tell(Event::PostStartWorld);
-    if !stage.wakes_last {
+        tell(Event::PostStartWorld);
         wake_own_threads();
     }
     if let Some(aftermath) = aftermath {

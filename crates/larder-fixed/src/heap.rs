@@ -334,6 +334,7 @@ impl Heap {
     pub fn grow_apart(&self, n: Blocks, kept_for: KeptFor) -> Option<Run> {
         let at_once = larder_policy::backing::apart(self.size());
         if at_once.0 <= n.0 && kept_for == KeptFor::Pointers {
+            // Nothing is kept for them, so nobody need wait.
             return self.grow(n);
         }
         // One thread at a time: with others growing meanwhile as well, most of what each takes would be kept for nobody.

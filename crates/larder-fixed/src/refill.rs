@@ -287,9 +287,11 @@ pub(crate) fn release_locked(class: usize, from: usize, to: usize) {
 
 /// A free run of blocks for an owner's objects of a kind, and whether it is known to be zero; then it has memory behind it, but for a small heap's.
 fn take_block(owner: Option<usize>, n: Blocks, kind: usize, origin: &mut Origin) -> Option<(Run, bool)> {
-    let kept_for = if kind::is_pointer_free(kind) { KeptFor::PointerFree } else { KeptFor::Pointers };
+    // What has no pointers is not watched by cycles beside the program: the more of it lies together, the fewer parts they watch.
+    let (end, kept_for) =
+        if kind::is_pointer_free(kind) { (End::High, KeptFor::PointerFree) } else { (End::Low, KeptFor::Pointers) };
     let run = match owner {
-        None => match take_free_blocks(n, kept_for) {
+        None => match take_free_blocks(n, end) {
             Some(run) => run,
             None => match HEAP.grow_apart(n, kept_for) {
                 Some(run) => return Some((run, true)),
@@ -310,14 +312,12 @@ fn take_block(owner: Option<usize>, n: Blocks, kind: usize, origin: &mut Origin)
 
 /// A free run of blocks for a large object, and whether it is known to be zero: free ones, fresh, or put together from neighbours in the pool.
 pub(crate) fn take_blocks_of_large(n: Blocks) -> Option<(Run, bool)> {
-    let run = take_free_blocks(n, KeptFor::Pointers).or_else(|| HEAP.grow(n)).or_else(|| HEAP.take_merged_blocks(n))?;
+    let run = take_free_blocks(n, End::Low).or_else(|| HEAP.grow(n)).or_else(|| HEAP.take_merged_blocks(n))?;
     Some((run, run.zero))
 }
 
 /// A free run of blocks for nobody: from the pool, from blocks that turn out to be empty, or from owners.
-fn take_free_blocks(n: Blocks, kept_for: KeptFor) -> Option<Run> {
-    // What has no pointers is not watched by cycles beside the program: the more of it lies together, the fewer parts they watch.
-    let end = if kept_for == KeptFor::PointerFree { End::High } else { End::Low };
+fn take_free_blocks(n: Blocks, end: End) -> Option<Run> {
     if let Some(run) = HEAP.take_blocks(n, end) {
         return Some(run);
     }

@@ -52,9 +52,11 @@ pub fn allocate_uncollectable(kind: usize, bytes: usize) -> *mut c_void {
     p
 }
 
-/// An object that was counted in `GC_non_gc_bytes` is freed.
+/// An object that was counted in `GC_non_gc_bytes` is freed. Where the client has set that to 0, nothing is taken from it.
 unsafe extern "C" fn uncount(bytes: usize) {
-    GC_non_gc_bytes.add(bytes.wrapping_neg());
+    if GC_non_gc_bytes.get() != 0 {
+        GC_non_gc_bytes.add(bytes.wrapping_neg());
+    }
 }
 
 /// Allocates zeroed memory that is searched for pointers.

@@ -246,26 +246,15 @@ impl<H: Objects> Hot<H> {
     /// Marks what a volley found, and adds the addresses in it. Whether some of it was no narrow object.
     #[inline(always)]
     pub fn scan_volley<L: Look>(&mut self, words: &mut Words, volley: &Volley, ready: L::Ready) -> bool {
-        if L::TELLS_ALIKE && volley.alike {
-            match volley.entry(0).words() {
-                length @ 1..=4 => {
-                    self.scan_alike::<L, 4>(words, volley, length, ready);
-                    return false;
-                }
-                length @ 5..=8 => {
-                    self.scan_alike::<L, 8>(words, volley, length, ready);
-                    return false;
-                }
-                length @ 9..=12 => {
-                    self.scan_alike::<L, 12>(words, volley, length, ready);
-                    return false;
-                }
-                length @ 13..=window::NARROW => {
-                    self.scan_alike::<L, { window::NARROW }>(words, volley, length, ready);
-                    return false;
-                }
-                _ => {}
+        let length = volley.entry(0).words();
+        if L::TELLS_ALIKE && volley.alike && (1..=window::NARROW).contains(&length) {
+            match length {
+                ..=4 => self.scan_alike::<L, 4>(words, volley, length, ready),
+                5..=8 => self.scan_alike::<L, 8>(words, volley, length, ready),
+                9..=12 => self.scan_alike::<L, 12>(words, volley, length, ready),
+                _ => self.scan_alike::<L, { window::NARROW }>(words, volley, length, ready),
             }
+            return false;
         }
         match volley.most {
             Most::Four => self.scan_lanes::<L, 4>(words, volley, ready),

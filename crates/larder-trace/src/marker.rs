@@ -405,6 +405,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                     let half = words.len() / 2;
                     self.keep(&mut words, half, all);
                 }
+                // What is left in `words` is this marker's.
                 let private = self.own.stack.len();
                 self.share(announce, if many || words.is_empty() { private / 2 } else { private });
                 hot = self.lift();

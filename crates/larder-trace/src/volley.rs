@@ -64,6 +64,23 @@ impl Record {
 #[repr(align(64))]
 pub struct Line(pub [u8; Record::BYTES]);
 
+#[cfg(test)]
+impl Line {
+    /// The record of a block of so many cells.
+    pub(crate) fn of_cells(state: u8, cell: usize, count: usize, descriptor: usize, marks: usize) -> Self {
+        let mut line = Self([0; Record::BYTES]);
+        let mut put = |at: usize, bytes: &[u8]| line.0[at..at + bytes.len()].copy_from_slice(bytes);
+        let reciprocal = (1u64 << 31).div_ceil(cell as u64 / 16) as u32;
+        put(Record::STATE, &[state, 0xAA, 0xBB, 0xCC]);
+        put(Record::CELL, &(cell as u32).to_le_bytes());
+        put(Record::RECIPROCAL, &reciprocal.to_le_bytes());
+        put(Record::COUNT, &(count as u32).to_le_bytes());
+        put(Record::DESCRIPTOR, &descriptor.to_le_bytes());
+        put(Record::MARKS, &marks.to_le_bytes());
+        line
+    }
+}
+
 /// The record of no block: for lanes without a word.
 pub static NO_RECORD: Line = Line([0; Record::BYTES]);
 /// The mark byte of no object. No epoch is 0.
@@ -281,16 +298,7 @@ mod tests {
             [(2, 16, 0), (2, 32, 32), (2, 112, 112), (3, 32, 32), (4, 48, 48), (2, 432, 9)];
         let count = |cell: usize| BLOCK.0 / cell;
         let table = blocks.map(|(state, cell, descriptor)| {
-            let mut line = Line([0; Record::BYTES]);
-            let mut put = |at: usize, bytes: &[u8]| line.0[at..at + bytes.len()].copy_from_slice(bytes);
-            let reciprocal = (1u64 << 31).div_ceil(cell as u64 / 16) as u32;
-            put(Record::STATE, &[state, 0xAA, 0xBB, 0xCC]);
-            put(Record::CELL, &(cell as u32).to_le_bytes());
-            put(Record::RECIPROCAL, &reciprocal.to_le_bytes());
-            put(Record::COUNT, &(count(cell) as u32).to_le_bytes());
-            put(Record::DESCRIPTOR, &descriptor.to_le_bytes());
-            put(Record::MARKS, &(MARKS + cell * 0x1_0000).to_le_bytes());
-            line
+            Line::of_cells(state, cell, count(cell), descriptor, MARKS + cell * 0x1_0000)
         });
         let records = Records { base: BASE, table: table.as_ptr().expose_provenance() };
         let nowhere = (&raw const NOWHERE).addr();

@@ -106,21 +106,39 @@ impl Space {
                 continue;
             }
             self.huge_late.store(0, Ordering::Relaxed);
-            let rest = at + huge::HUGE_PAGE.0;
-            // SAFETY: as above.
-            let took_small = unsafe {
-                huge::refuse(page(rest), Bytes(run.end - rest));
-                pages.next().map(|next| time_to_have(page(next)))
-            };
-            if took_small.is_none_or(|took_small| took_small.0 <= took.0 / 2) {
+            if pages.next().is_none() {
                 self.huge_again.store(SLOW_TIMES * at, Ordering::Relaxed);
+            } else if self.gives_huge_pages_up(at, took, run.end, time_to_have) {
                 return;
             }
-            self.huge_anyway.store(SLOW_TIMES * at, Ordering::Relaxed);
-            let rest = rest + huge::HUGE_PAGE.0;
-            // SAFETY: as above.
-            unsafe { huge::prefer(page(rest), Bytes(run.end - rest)) };
         }
+    }
+
+    /// A huge page at `at` took so long. Has the next one in small pages, and does without huge ones up to `until`, and until the heap is larger, if these take less
+    /// than half as long; whether it does. Nobody has written what is behind, which is accessible.
+    fn gives_huge_pages_up(
+        &self,
+        at: usize,
+        took: Nanos,
+        until: usize,
+        time_to_have: unsafe fn(*mut u8) -> Nanos,
+    ) -> bool {
+        let page = |at: usize| core::ptr::with_exposed_provenance_mut(self.base() + at);
+        let next = at + huge::HUGE_PAGE.0;
+        // SAFETY: accessible, and inside our reservation.
+        let took_small = unsafe {
+            huge::refuse(page(next), Bytes(until - next));
+            time_to_have(page(next))
+        };
+        if took_small.0 <= took.0 / 2 {
+            self.huge_again.store(SLOW_TIMES * at, Ordering::Relaxed);
+            return true;
+        }
+        self.huge_anyway.store(SLOW_TIMES * at, Ordering::Relaxed);
+        let behind = next + huge::HUGE_PAGE.0;
+        // SAFETY: as above.
+        unsafe { huge::prefer(page(behind), Bytes(until - behind)) };
+        false
     }
 
     /// Has pages come behind a run that was just taken, in bytes from `base`, and behind what is taken next.
@@ -187,20 +205,10 @@ impl Space {
             {
                 continue;
             }
-            // SAFETY: as above.
-            let took_small = unsafe {
-                huge::refuse(page(next), Bytes(until - next));
-                time_to_have(page(next))
-            };
-            if took_small.0 > took.0 / 2 {
-                self.huge_anyway.store(SLOW_TIMES * at, Ordering::Relaxed);
-                // SAFETY: as above.
-                unsafe { huge::prefer(page(behind), Bytes(until - behind)) };
-                continue;
+            if self.gives_huge_pages_up(at, took, until, time_to_have) {
+                last.fetch_min(behind, Ordering::Relaxed);
+                return;
             }
-            last.fetch_min(behind, Ordering::Relaxed);
-            self.huge_again.store(SLOW_TIMES * at, Ordering::Relaxed);
-            return;
         }
     }
 

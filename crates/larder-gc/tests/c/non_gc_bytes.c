@@ -40,6 +40,11 @@ int main(void) {
             }
         CHECK(GC_get_non_gc_bytes() == before);
     }
+    /* What the program has set to nothing stays so. */
+    void *kept_on = GC_malloc_uncollectable(100);
+    GC_set_non_gc_bytes(0);
+    GC_free(kept_on);
+    CHECK(GC_get_non_gc_bytes() == 0);
     GC_set_non_gc_bytes(5000);
     CHECK(GC_non_gc_bytes == 5000);
     return 0;

@@ -30,17 +30,9 @@ impl Cells {
         let memory = memory::map_lazy(Bytes((blocks + 1) * BLOCK.0)).unwrap().as_ptr();
         let first = memory.expose_provenance().next_multiple_of(BLOCK.0);
         let marks: &[AtomicU8] = Box::leak((0..blocks * IN_BLOCK).map(|_| AtomicU8::new(0)).collect());
-        let reciprocal = (1u64 << 31).div_ceil(CELL as u64 / 16) as u32;
         let record = |block: usize| {
-            let mut line = Line([0; Record::BYTES]);
-            let mut put = |at: usize, bytes: &[u8]| line.0[at..at + bytes.len()].copy_from_slice(bytes);
-            put(Record::STATE, &[Record::CELLS_STATE]);
-            put(Record::CELL, &(CELL as u32).to_le_bytes());
-            put(Record::RECIPROCAL, &reciprocal.to_le_bytes());
-            put(Record::COUNT, &(IN_BLOCK as u32).to_le_bytes());
-            put(Record::DESCRIPTOR, &SCANNED.to_le_bytes());
-            put(Record::MARKS, &(&raw const marks[block * IN_BLOCK]).expose_provenance().to_le_bytes());
-            line
+            let marks = (&raw const marks[block * IN_BLOCK]).expose_provenance();
+            Line::of_cells(Record::CELLS_STATE, CELL, IN_BLOCK, SCANNED, marks)
         };
         Self { first, blocks, records: Box::leak((0..blocks).map(record).collect()), marks }
     }
