@@ -35,7 +35,9 @@ impl Run {
     pub fn retire(self, space: &Space) -> Self {
         for index in self.first..self.first + self.blocks.0 {
             // SAFETY: the run lies below the frontier.
-            unsafe { space.block(index) }.set_state(State::Untouched);
+            let block = unsafe { space.block(index) };
+            block.frees_until_look.set(0);
+            block.set_state(State::Untouched);
         }
         self
     }

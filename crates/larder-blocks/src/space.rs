@@ -433,42 +433,47 @@ impl Space {
         }
     }
 
-    /// The cell that begins at `address`, and the record of its block, whether or not the cell is allocated. `None` inside of a cell, and
-    /// where there are none.
+    /// The cell that begins at `address` if the block there is the first of a run of cells, which only the record's other fields say: the
+    /// caller looks for one that is not 0 in such a record alone ([`Block::frees_until_look`]). `None` inside of a cell, and outside of the
+    /// space.
     #[inline(always)]
-    pub fn cell_beginning_at(&self, address: usize) -> Option<(&'static Block, usize)> {
+    pub fn cell_in_first_block(&self, address: usize) -> Option<(&'static Block, usize)> {
         let offset = address.wrapping_sub(self.base());
-        let mut index = offset >> BLOCK_SHIFT;
+        let index = offset >> BLOCK_SHIFT;
         if index >= self.frontier.load(Ordering::Relaxed) {
             return None;
         }
         // SAFETY: below the frontier.
-        let mut block = unsafe { self.block(index) };
-        if block.state() != State::Small {
-            seldom();
-            if block.state() != State::Tail {
-                return None;
-            }
-            let head = block.head.get() as usize;
-            // A record that somebody is just retiring may still say what it was.
-            if head > index {
-                return None;
-            }
-            index = head;
-            // SAFETY: a tail's head is a block of the table.
-            block = unsafe { self.block(index) };
-            if block.state() != State::Small {
-                return None;
-            }
+        let block = unsafe { self.block(index) };
+        cell_of(block, offset % BLOCK.0)
+    }
+
+    /// The cell that begins at `address` in a later block of a run of cells, whether or not the cell is allocated.
+    pub fn cell_in_later_block(&self, address: usize) -> Option<(&'static Block, usize)> {
+        let offset = address.wrapping_sub(self.base());
+        let index = offset >> BLOCK_SHIFT;
+        if index >= self.frontier.load(Ordering::Relaxed) {
+            return None;
         }
-        let cell = class::cell_beginning_at(offset - (index << BLOCK_SHIFT), block.reciprocal.get())?;
-        (cell < block.cells.get() as usize).then_some((block, cell))
+        // SAFETY: below the frontier.
+        let tail = unsafe { self.block(index) };
+        let head = tail.head.get() as usize;
+        // A record that somebody is just retiring may still say what it was.
+        if tail.state() != State::Tail || head > index {
+            return None;
+        }
+        // SAFETY: a tail's head is a block of the table.
+        let block = unsafe { self.block(head) };
+        if block.state() == State::Small { cell_of(block, offset - (head << BLOCK_SHIFT)) } else { None }
     }
 }
 
-/// Tells the compiler to put what calls it out of the way.
-#[cold]
-fn seldom() {}
+/// The cell that begins at `offset` of a run that `block` describes.
+#[inline(always)]
+fn cell_of(block: &'static Block, offset: usize) -> Option<(&'static Block, usize)> {
+    let cell = class::cell_beginning_at(offset, block.reciprocal.get())?;
+    (cell < block.cells.get() as usize).then_some((block, cell))
+}
 
 impl Default for Space {
     fn default() -> Self {

@@ -13,7 +13,7 @@ use larder_lab::slot_offset;
 use larder_policy::pacing;
 use larder_sys::memory::KeepErrno;
 use larder_sys::thread;
-use larder_threads::defer;
+use larder_threads::defer::{self, Brief};
 use larder_units::Bytes;
 
 use crate::heap::HEAP;
@@ -255,19 +255,28 @@ pub unsafe fn allocate_aligned(kind: usize, bytes: usize, align: usize) -> *mut 
 #[inline(always)]
 pub unsafe fn free(at: *mut u8) {
     // All calls are in tail position, so that what most frees go through saves no register.
-    if let Some((block, cell)) = HEAP.space.cell_beginning_at(at.addr()) {
-        let freed = refill::free_alone(block, cell);
-        let done = freed.result == Some(true);
-        if freed.pending {
-            // SAFETY: the caller's promise.
-            return unsafe { answer_and_free(at, done) };
-        }
-        if done {
-            return;
-        }
+    match HEAP.space.cell_in_first_block(at.addr()).map(|(block, cell)| refill::free_alone(block, cell)) {
+        Some(Brief { done: true, pending: false }) => {}
+        // SAFETY: the caller's promise.
+        Some(Brief { done, pending: true }) => unsafe { answer_and_free(at, done) },
+        // SAFETY: the caller's promise.
+        _ => unsafe { free_elsewhere(at) },
     }
-    // SAFETY: the caller's promise.
-    unsafe { free_slow(at) }
+}
+
+/// Frees what [`free`] does not free by itself, in a later block of a run of cells as it does in the first.
+///
+/// # Safety
+/// As there.
+#[inline(never)]
+unsafe fn free_elsewhere(at: *mut u8) {
+    match HEAP.space.cell_in_later_block(at.addr()).map(|(block, cell)| refill::free_alone(block, cell)) {
+        Some(Brief { done: true, pending: false }) => {}
+        // SAFETY: the caller's promise.
+        Some(Brief { done, pending: true }) => unsafe { answer_and_free(at, done) },
+        // SAFETY: the caller's promise.
+        _ => unsafe { free_slow(at) },
+    }
 }
 
 /// A stop waits for this thread in the middle of [`free`], which is done with the object, or not.
@@ -284,7 +293,7 @@ unsafe fn answer_and_free(at: *mut u8, done: bool) {
     }
 }
 
-/// Frees what [`free`] does not free by itself.
+/// Frees what is not freed without a lock.
 ///
 /// # Safety
 /// As there.

@@ -389,12 +389,13 @@ const _: () = {
 };
 
 /// Frees one cell explicitly without a lock, if nothing but its mark changes thereby: the sweep has not been through with its block, and
-/// it is not worth a look yet whether the block is empty. False where that may not be so, or the cell is not allocated.
+/// it is not worth a look yet whether the block is empty. False where that may not be so, the cell is not allocated, or the block holds
+/// no cells.
 ///
 /// Another thread may be sweeping the block: it finds the cell free or not, and then the next sweep does. Two that free in one block at
 /// once may count as one, and who counts while a sweep ends may hide that it did: the block is looked at later.
 #[inline(always)]
-pub(crate) fn free_alone(b: &Block, cell: usize) -> Brief<bool> {
+pub(crate) fn free_alone(b: &Block, cell: usize) -> Brief {
     // No cycle begins or ends in here. Threads that are never stopped go the long way, and handlers that interrupted a slow path.
     defer::briefly(|| {
         let left = b.frees_until_look.get();
@@ -402,14 +403,14 @@ pub(crate) fn free_alone(b: &Block, cell: usize) -> Brief<bool> {
         if left as i16 <= 1 {
             return false;
         }
-        // SAFETY: the caller's cell is one of the block.
+        // SAFETY: frees are counted in `Small` blocks alone, and the caller's cell is below `cells`.
         let mark = unsafe { b.mark(cell) };
         if !may_be_freed_alone(mark.load(Ordering::Relaxed)) {
             return false;
         }
         let bytes = b.cell.get() as usize;
+        debug_assert!(b.was_freed_in(), "the free that began to count said so");
         b.frees_until_look.set(left - 1);
-        b.note_free();
         point(Point::FreeAlone);
         // ORDER block.emptied: Release, with the lock of the class: while the byte is set nobody gives the block another use, and
         // what was written to its record before is not written to that of the next. The record is not read behind it either.

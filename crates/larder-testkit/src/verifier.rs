@@ -507,6 +507,11 @@ impl Walk<'_> {
             if index + length > self.blocks {
                 die!("verifier: the run at block {index} of {length} blocks passes the frontier {}", self.blocks);
             }
+            // What frees without a lock takes a record that counts frees for that of a run of cells.
+            let others = if state == BlockState::Small { index + 1 } else { index };
+            if let Some(i) = (others..index + length).find(|&i| self.block(i).frees_until_look.get() != 0) {
+                die!("verifier: block {i} counts frees and is no first block of a run of cells");
+            }
             match state {
                 BlockState::Small => {
                     self.check_small(index, b);

@@ -218,3 +218,46 @@ fn freed_cells_come_back_once() {
         assert!(cycle::collect());
     });
 }
+
+/// Blocks in which frees were counted hold long objects next, of one block and of several: these are freed as what they are.
+#[test]
+fn what_lay_in_a_block_before_says_nothing_of_how_its_next_objects_are_freed() {
+    in_child("what_lay_in_a_block_before_says_nothing_of_how_its_next_objects_are_freed", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::WITH_FINALIZERS);
+        const SMALL: usize = 20_000;
+        const LONG: [usize; 4] = [9_000, 24_000, 40_000, 100_000];
+        let roots = Words::roots(SMALL);
+        let take = |i: usize, bytes: usize| {
+            // SAFETY: in a root at once; a fresh object.
+            unsafe {
+                let at = allocate(kind::NORMAL, bytes);
+                roots.set(i, at.expose_provenance());
+                assert_eq!(pattern::first_set(at, bytes), None, "a fresh object is cleared");
+                pattern::fill(at, 0, bytes, i as u64);
+            }
+        };
+        let release = |i: usize, bytes: usize| {
+            let at = ptr::with_exposed_provenance_mut(roots.get(i));
+            // SAFETY: the object is checked and freed once, with its root.
+            unsafe {
+                pattern::check(at, 0, bytes, i as u64);
+                free(at);
+            }
+            assert!(beside::is_asked() || object::base(at.addr()).is_none(), "it was freed");
+            roots.set(i, 0);
+        };
+        for round in 0..4 {
+            (0..SMALL).for_each(|i| take(i, 48));
+            // The first free in a block looks at it and counts from there on; the rest dies in a cycle, while it still counts.
+            (0..SMALL).filter(|i| i % 3 == 0).for_each(|i| release(i, 48));
+            (0..SMALL).for_each(|i| roots.set(i, 0));
+            assert!(cycle::collect() && cycle::collect());
+            (0..400).for_each(|i| take(i, LONG[(i + round) % LONG.len()]));
+            (0..400).filter(|i| i % 2 == 0).for_each(|i| release(i, LONG[(i + round) % LONG.len()]));
+            assert!(cycle::collect());
+            (0..400).filter(|i| i % 2 == 1).for_each(|i| release(i, LONG[(i + round) % LONG.len()]));
+            assert!(cycle::collect());
+        }
+    });
+}

@@ -4,6 +4,8 @@
 //! sees the depth, leaves a note, and the thread parks itself when it leaves. A client's signal handler that interrupts
 //! a slow path and allocates sees the depth as well, and takes memory that needs none of the locks.
 
+use core::arch::asm;
+
 use larder_sync::atomic::{Ordering, compiler_fence};
 use larder_sync::lock::Lock;
 use larder_sync::step;
@@ -25,9 +27,9 @@ pub fn enter() -> Deferral {
 
 /// What [`briefly`] did.
 #[must_use = "a stop may wait for this thread"]
-pub struct Brief<R> {
-    /// What its function returned; `None` where it was not called.
-    pub result: Option<R>,
+pub struct Brief {
+    /// What its function returned; false where it was not called.
+    pub done: bool,
     /// A stop waits: the caller calls [`answer`] before anything else. (It is not called here so that it need not return to the middle of
     /// a function that has few instructions otherwise.)
     pub pending: bool,
@@ -35,20 +37,36 @@ pub struct Brief<R> {
 
 /// Runs `f` as a short stay, where the calling thread is registered and in no slow path yet.
 #[inline(always)]
-pub fn briefly<R>(f: impl FnOnce() -> R) -> Brief<R> {
+pub fn briefly(f: impl FnOnce() -> bool) -> Brief {
     tls::with(|t| {
         if t.slow_depth.get() != 0 || t.record.get().is_null() {
-            return Brief { result: None, pending: false };
+            return Brief { done: false, pending: false };
         }
         t.slow_depth.set(1);
         compiler_fence(Ordering::SeqCst);
-        let result = f();
-        compiler_fence(Ordering::SeqCst);
-        t.slow_depth.set(0);
-        compiler_fence(Ordering::SeqCst);
-        // As where a `Deferral` ends.
-        Brief { result: Some(result), pending: t.stop_pending.get() != 0 && step::kept("defer: park at the end") }
+        // Two ways to the same end, which the comments keep apart: each knows what its caller would have to ask.
+        if f() {
+            let pending = end_briefly(t);
+            // SAFETY: no instruction.
+            unsafe { asm!("/* done */", options(nomem, nostack, preserves_flags)) };
+            Brief { done: true, pending }
+        } else {
+            let pending = end_briefly(t);
+            // SAFETY: no instruction.
+            unsafe { asm!("/* not done */", options(nomem, nostack, preserves_flags)) };
+            Brief { done: false, pending }
+        }
     })
+}
+
+/// The end of a short stay. Whether a stop waits.
+#[inline(always)]
+fn end_briefly(t: &tls::ThreadBlock) -> bool {
+    compiler_fence(Ordering::SeqCst);
+    t.slow_depth.set(0);
+    compiler_fence(Ordering::SeqCst);
+    // As where a `Deferral` ends.
+    t.stop_pending.get() != 0 && step::kept("defer: park at the end")
 }
 
 /// Parks for the stop that was pending when a [`briefly`] ended.
