@@ -256,6 +256,24 @@ impl Objects for View {
     }
 
     #[inline(always)]
+    fn prefetch_first(self, spot: Spot) {
+        let mark = core::ptr::from_ref(spot.mark).addr();
+        larder_sys::hint::prefetch(mark);
+        larder_sys::hint::prefetch(select_unpredictable(spot.block.descriptor.get() != 0, spot.base, mark));
+    }
+
+    #[inline(always)]
+    fn prefetch_others(self, spot: Spot) {
+        let scanned = select_unpredictable(spot.block.descriptor.get() != 0, spot.block.cell.get() as usize, 0);
+        let last = spot.base + scanned.min(PREFETCHED);
+        let mut line = (spot.base & !(LINE - 1)) + LINE;
+        while line < last {
+            larder_sys::hint::prefetch(line);
+            line += LINE;
+        }
+    }
+
+    #[inline(always)]
     fn prefetch_mark(self, spot: Spot) {
         larder_sys::hint::prefetch(core::ptr::from_ref(spot.mark).addr());
     }

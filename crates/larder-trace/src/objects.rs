@@ -49,6 +49,13 @@ pub trait Objects: Copy {
     /// Asks for the memory that `mark` and the scan will read: of the object, at least the line of `word`.
     fn prefetch(self, place: Self::Place, word: usize);
 
+    /// The same in two parts: the mark, and the first line of what the scan will read ...
+    fn prefetch_first(self, place: Self::Place);
+
+    /// ... and its other lines. Where they lie in a page whose translation the processor has yet to find, each would wait for that by itself,
+    /// and keep others from waiting.
+    fn prefetch_others(self, place: Self::Place);
+
     /// Asks for the memory that `mark` will read.
     fn prefetch_mark(self, place: Self::Place);
 

@@ -73,6 +73,10 @@ impl Objects for Cells {
 
     fn prefetch(self, _: Option<usize>, _: usize) {}
 
+    fn prefetch_first(self, _: Option<usize>) {}
+
+    fn prefetch_others(self, _: Option<usize>) {}
+
     fn prefetch_mark(self, _: Option<usize>) {}
 
     fn mark(self, place: Option<usize>) -> Option<Marked> {
