@@ -264,12 +264,15 @@ impl Objects for View {
 
     #[inline(always)]
     fn prefetch_others(self, spot: Spot) {
-        let scanned = select_unpredictable(spot.block.descriptor.get() != 0, spot.block.cell.get() as usize, 0);
-        let last = spot.base + scanned.min(PREFETCHED);
-        let mut line = (spot.base & !(LINE - 1)) + LINE;
-        while line < last {
-            larder_sys::hint::prefetch(line);
-            line += LINE;
+        let scanned = select_unpredictable(spot.block.descriptor.get() != 0, spot.block.cell.get() as usize, 1);
+        let last = spot.base + scanned - 1;
+        for line in 1..8 {
+            larder_sys::hint::prefetch((spot.base + line * LINE).min(last));
+        }
+        if scanned > 8 * LINE {
+            for line in 8..PREFETCHED / LINE {
+                larder_sys::hint::prefetch((spot.base + line * LINE).min(last));
+            }
         }
     }
 
