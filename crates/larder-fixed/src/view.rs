@@ -20,6 +20,8 @@ use crate::roots;
 const LINE: usize = 64;
 /// Bytes of an object that are asked for as soon as it is marked.
 const PREFETCHED: usize = 2048;
+/// Lines that are asked for without a branch.
+const FEW_LINES: usize = 8;
 
 /// See the module.
 #[derive(Clone, Copy)]
@@ -104,16 +106,29 @@ fn find_elsewhere(table: usize, offset: usize, all: bool) -> (&'static Block, u3
     cell.map_or((&NO_BLOCK, 0), |cell| (block, cell as u32))
 }
 
-/// Asks for the lines of an object of so many bytes behind the one of `start`, none beyond that of `last`.
+/// Asks for the lines of an object of so many bytes behind the one of `start`, none beyond that of `last`. How many they are is hard to foresee, so few
+/// are asked for without a branch.
 #[inline(always)]
 fn prefetch_lines(start: usize, last: usize, bytes: usize) {
-    larder_sys::hint::prefetch((start + LINE).min(last));
-    if bytes <= 2 * LINE {
-        return larder_sys::hint::prefetch(last);
-    }
-    for line in 2..PREFETCHED / LINE {
+    for line in 1..FEW_LINES {
         larder_sys::hint::prefetch((start + line * LINE).min(last));
     }
+    if bytes > FEW_LINES * LINE {
+        prefetch_many_lines(start, last);
+    }
+}
+
+/// The same of a long object, behind its first lines.
+#[cold]
+#[inline(never)]
+fn prefetch_many_lines(start: usize, last: usize) {
+    let mut line = start + FEW_LINES * LINE;
+    let last = last.min(start + PREFETCHED - LINE);
+    while line < last {
+        larder_sys::hint::prefetch(line);
+        line += LINE;
+    }
+    larder_sys::hint::prefetch(last);
 }
 
 impl View {
@@ -251,7 +266,13 @@ impl Objects for View {
         let start = select_unpredictable(scanned, word, mark);
         larder_sys::hint::prefetch(start);
         if cell > LINE {
-            prefetch_lines(start, start + select_unpredictable(scanned, cell - 1, 0), cell);
+            let last = start + select_unpredictable(scanned, cell - 1, 0);
+            larder_sys::hint::prefetch((start + LINE).min(last));
+            if cell > 2 * LINE {
+                prefetch_lines(start, last, cell);
+            } else {
+                larder_sys::hint::prefetch(last);
+            }
         }
     }
 
@@ -265,15 +286,7 @@ impl Objects for View {
     #[inline(always)]
     fn prefetch_others(self, spot: Spot) {
         let scanned = select_unpredictable(spot.block.descriptor.get() != 0, spot.block.cell.get() as usize, 1);
-        let last = spot.base + scanned - 1;
-        for line in 1..8 {
-            larder_sys::hint::prefetch((spot.base + line * LINE).min(last));
-        }
-        if scanned > 8 * LINE {
-            for line in 8..PREFETCHED / LINE {
-                larder_sys::hint::prefetch((spot.base + line * LINE).min(last));
-            }
-        }
+        prefetch_lines(spot.base, spot.base + scanned - 1, scanned);
     }
 
     #[inline(always)]
@@ -336,7 +349,13 @@ impl Objects for View {
 
     #[inline(always)]
     fn prefetch_rest(self, start: usize, bytes: usize) {
-        prefetch_lines(start, start + bytes.saturating_sub(1), bytes);
+        let last = start + bytes.saturating_sub(1);
+        if bytes > 2 * LINE {
+            prefetch_lines(start, last, bytes);
+        } else {
+            larder_sys::hint::prefetch((start + LINE).min(last));
+            larder_sys::hint::prefetch(last);
+        }
     }
 
     #[inline(always)]
