@@ -24,9 +24,6 @@
 extern "C" {
 #endif
 
-/* Any object. */
-typedef void *GC_PTR;
-
 /* Choices at the start. There are none: the pointer to them is null. */
 typedef struct SGC_attr SGC_attr_t;
 

@@ -64,6 +64,9 @@ extern "C" {
 typedef unsigned long GC_word;
 typedef long GC_signed_word;
 
+/* Any object, in programs that were written when C had no void *. */
+typedef void *GC_PTR;
+
 /* ---- Start ---------------------------------------------------------------------------------------------------------- */
 
 /* Initialises the collector and registers the calling thread. Reads the GC_ variables of the environment. Harmless when repeated; the

@@ -45,6 +45,9 @@ struct GC_ms_entry {
 typedef struct GC_ms_entry *(*GC_mark_proc)(GC_word *object, struct GC_ms_entry *top, struct GC_ms_entry *limit,
                                             GC_word environment);
 
+/* As much as a mark procedure is expected to scan in a call, on average; a longer object pushes its rest as an entry of its own. */
+#define GC_PROC_BYTES 100
+
 /* There are 64 mark procedures; the first 8 numbers are for runtimes that must know theirs when they are compiled. */
 #define GC_LOG_MAX_MARK_PROCS 6
 #define GC_MAX_MARK_PROCS (1 << GC_LOG_MAX_MARK_PROCS)

@@ -58,6 +58,11 @@ pub fn set_young_cycles(most: usize) {
     pacing::renew_budget();
 }
 
+/// What [`set_young_cycles`] has set.
+pub fn young_cycles() -> usize {
+    MOST.load(Ordering::Relaxed)
+}
+
 /// Young cycles so far.
 pub fn completed() -> u64 {
     COMPLETED.load(Ordering::Relaxed)

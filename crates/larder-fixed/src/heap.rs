@@ -56,7 +56,7 @@ pub(crate) struct Heap {
     pub sequence_limit: AtomicUsize,
     /// What is added to a request before it is cut to granules: 15, and one more when a pointer one past the end counts.
     ///
-    /// Sync: set at initialisation.
+    /// Sync: set at initialisation, and by a client that changes its mind; a number that stands for itself.
     pub round: AtomicUsize,
     /// An object whose mark byte has this value is allocated. Between cycles: the last cycle's epoch. 1..=[`LAST_EPOCH`].
     ///

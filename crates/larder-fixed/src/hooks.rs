@@ -1,6 +1,6 @@
 //! What the heap calls in its client. All optional; each says when and where it is called.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_int, c_void};
 use core::marker::PhantomData;
 use core::mem;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -52,8 +52,6 @@ pub static HEAP_RESIZE: Hook<unsafe extern "C" fn(usize)> = Hook::new();
 pub static UNCOLLECTABLE_FREED: Hook<unsafe extern "C" fn(usize)> = Hook::new();
 /// Finalizers are ready and wait to be invoked. On the collecting thread, no lock held.
 pub static FINALIZER_NOTIFIER: Hook<unsafe extern "C" fn()> = Hook::new();
-/// Something to worry about: a format with one `%p`-like word.
-pub static WARN: Hook<unsafe extern "C" fn(*const c_char, usize)> = Hook::new();
 
 /// What to do about a toggle reference: 0 drop it, 1 make it strong, 2 make it weak. For each one, at the start of a cycle.
 /// On the collecting thread, which holds the allocation lock; the world runs.

@@ -13,6 +13,8 @@ pub const NORMAL: usize = 1;
 pub const UNCOLLECTABLE: usize = 2;
 /// Holds no pointers, and lives until it is freed explicitly.
 pub const POINTER_FREE_UNCOLLECTABLE: usize = 3;
+/// Kinds below are scanned whole or not at all.
+pub const ELEMENTARY: usize = 4;
 /// Scanned by the descriptor in the last word of its cell.
 pub const TYPED: usize = 4;
 /// The first kind that clients define.

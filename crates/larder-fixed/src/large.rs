@@ -154,6 +154,29 @@ fn publish(run: Run, kind: usize, size: usize) -> *mut u8 {
     ptr::with_exposed_provenance_mut(HEAP.space.address_of(run.first))
 }
 
+/// Makes a large object longer, where its last block has room for so many bytes; what is new of it is zero, unless its kind says otherwise. Whether
+/// it is. The caller has the object, whose kind scans all of it or nothing.
+pub(crate) fn extend(b: &'static Block, bytes: usize) -> bool {
+    let extra = HEAP.round.load(Ordering::Relaxed) - 15;
+    let (kind, old) = (b.kind.get() as usize, b.size.get());
+    let size = bytes.saturating_add(extra + 15) & !15;
+    if size > Bytes(b.blocks.get() as usize * BLOCK.0).0 {
+        return false;
+    }
+    // No stop finds one of the two without the other. A marker beside the program may, and the rest after what was written there, if anything.
+    let _deferral = defer::enter();
+    if size > old {
+        if kind::cleared(kind) {
+            let new = HEAP.space.address_of(HEAP.space.index_of(b)) + old;
+            // SAFETY: in the object's own run, behind what anybody knows of it.
+            unsafe { ptr::write_bytes(ptr::with_exposed_provenance_mut::<u8>(new), 0, size - old) };
+        }
+        b.size.set(size);
+        b.descriptor.set(kind::descriptor(kind, size));
+    }
+    true
+}
+
 /// Frees a large object explicitly.
 pub(crate) fn free(b: &'static Block) {
     let index = HEAP.space.index_of(b);

@@ -6,10 +6,10 @@ use larder_blocks::State;
 use larder_blocks::space::Place;
 use larder_threads::defer;
 
-use crate::disclaim;
 use crate::epochs::Epochs;
 use crate::heap::HEAP;
 use crate::inject::{Point, point};
+use crate::{disclaim, kind, large};
 
 /// Whether the object there is allocated.
 pub(crate) fn is_allocated(place: &Place) -> bool {
@@ -49,6 +49,18 @@ pub fn size(base: usize) -> usize {
         Some(p) => p.block.cell.get() as usize,
         None => 0,
     }
+}
+
+/// Makes the object at `base` at least so many bytes long without moving it, where it is a large one of an elementary kind whose last block has room.
+/// Whether it is; what is new of it is cleared as a new object is.
+///
+/// # Safety
+/// The object is allocated, and nobody else changes its length or frees it meanwhile.
+pub unsafe fn extend(base: usize, bytes: usize) -> bool {
+    place(base).is_some_and(|p| {
+        let is_elementary = (p.block.kind.get() as usize) < kind::ELEMENTARY;
+        is_elementary && p.block.state() == State::Large && p.base == base && large::extend(p.block, bytes)
+    })
 }
 
 /// Kind of the object at `base`; 0 where there is no object.

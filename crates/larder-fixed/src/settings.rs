@@ -26,6 +26,11 @@ pub(crate) static BYTES_PER_FINALIZER: AtomicUsize = AtomicUsize::new(0);
 pub(crate) static MAIN: AtomicPtr<larder_threads::Thread> = AtomicPtr::new(core::ptr::null_mut());
 pub(crate) static MAIN_STACK_BASE: AtomicPtr<AtomicPtr<u8>> = AtomicPtr::new(core::ptr::null_mut());
 
+/// Whether a pointer to anywhere in an object keeps it, from the next cycle on; objects have one byte more than was asked for while it does.
+pub fn set_all_interior_pointers(on: bool) {
+    crate::heap::HEAP.round.store(15 + usize::from(on), Ordering::Relaxed);
+}
+
 /// Finalizers run only when the client invokes them.
 pub fn set_finalize_on_demand(on: bool) {
     FINALIZE_ON_DEMAND.store(on, Ordering::Relaxed);

@@ -16,7 +16,7 @@ use crate::data::GC_non_gc_bytes;
 #[cold]
 #[inline(never)]
 pub fn out_of_memory_slow(bytes: usize) -> *mut c_void {
-    let text = c"Out of Memory! Heap size: %lu MiB. Returning NULL!\n";
+    let text = c"GC Warning: Out of Memory! Heap size: %lu MiB. Returning NULL!\n";
     warn(text.as_ptr(), stats::snapshot().heap >> 20);
     // SAFETY: the address of this thread's errno.
     unsafe { *libc::__errno_location() = libc::ENOMEM };

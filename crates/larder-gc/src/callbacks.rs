@@ -66,7 +66,6 @@ pub fn install() {
     hooks::PLACES_STACKS.set(Some(places_stacks));
     hooks::HEAP_RESIZE.set(Some(heap_resized));
     hooks::FINALIZER_NOTIFIER.set(Some(finalizers_wait));
-    hooks::WARN.set(Some(heap_warns));
 }
 
 unsafe extern "C" fn push_other_roots() {
@@ -96,11 +95,7 @@ unsafe extern "C" fn finalizers_wait() {
     }
 }
 
-unsafe extern "C" fn heap_warns(format: *const c_char, argument: usize) {
-    warn(format, argument);
-}
-
-/// Hands a warning to the client's function. `format` takes one word.
+/// Hands a warning to the client's function. `format` begins with libgc's `GC Warning: ` and takes one word.
 pub fn warn(format: *const c_char, argument: usize) {
     if let Some(f) = WARN.get() {
         // SAFETY: the format is a C string that takes one word; the callee does not write to it.

@@ -124,11 +124,12 @@ fn heap_size(name: &CStr, warning: &CStr) -> Option<usize> {
 }
 
 fn heap_sizes() -> (Bytes, Bytes) {
-    let initial = heap_size(c"GC_INITIAL_HEAP_SIZE", c"Bad initial heap size %s - ignoring it.\n").unwrap_or(0);
-    let mut most = heap_size(c"GC_MAXIMUM_HEAP_SIZE", c"Bad maximum heap size %s - ignoring it.\n")
+    let initial =
+        heap_size(c"GC_INITIAL_HEAP_SIZE", c"GC Warning: Bad initial heap size %s - ignoring it.\n").unwrap_or(0);
+    let mut most = heap_size(c"GC_MAXIMUM_HEAP_SIZE", c"GC Warning: Bad maximum heap size %s - ignoring it.\n")
         .unwrap_or_else(settings::max_heap);
     if most != 0 && most < initial {
-        warn(c"Bad maximum heap size %lu: it is below the initial size - ignoring it.\n".as_ptr(), most);
+        warn(c"GC Warning: Bad maximum heap size %lu: it is below the initial size - ignoring it.\n".as_ptr(), most);
         most = 0;
     }
     (Bytes(initial), Bytes(most))
@@ -141,7 +142,10 @@ fn markers() -> Option<usize> {
         if let Some(n) = parse_leading(text).filter(|n| (1..=MOST_MARKERS).contains(n)) {
             return Some(n);
         }
-        warn(c"Too big or invalid number of mark threads: %s; using maximum threads\n".as_ptr(), text.as_ptr().addr());
+        warn(
+            c"GC Warning: Too big or invalid number of mark threads: %s; using maximum threads\n".as_ptr(),
+            text.as_ptr().addr(),
+        );
         return Some(MOST_MARKERS);
     }
     positive(c"GC_NPROCS").map(|n| n.min(MOST_MARKERS)).or_else(settings::markers_wanted)
@@ -159,7 +163,7 @@ fn open_log() {
     // SAFETY: a C string from the environment, and the mode that `O_CREAT` wants.
     let fd = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
     if fd < 0 {
-        warn(c"Failed to open %s as log file\n".as_ptr(), path.as_ptr().addr());
+        warn(c"GC Warning: Failed to open %s as log file\n".as_ptr(), path.as_ptr().addr());
         return;
     }
     print::set_log(fd, switch(c"GC_ONLY_LOG_TO_FILE") != Some(true));
@@ -172,7 +176,7 @@ pub fn after() {
         loop_on_faults();
     }
     if is_set(c"GC_TRACE") {
-        warn(c"Tracing not enabled: Ignoring GC_TRACE value\n".as_ptr(), 0);
+        warn(c"GC Warning: Tracing not enabled: Ignoring GC_TRACE value\n".as_ptr(), 0);
     }
     if is_set(c"GC_PRINT_BACK_HEIGHT") {
         error_line!(
@@ -180,7 +184,7 @@ pub fn after() {
         );
     }
     if is_set(c"GC_LARGE_ALLOC_WARN_INTERVAL") && positive(c"GC_LARGE_ALLOC_WARN_INTERVAL").is_none() {
-        warn(c"GC_LARGE_ALLOC_WARN_INTERVAL environment variable has bad value: Ignoring\n".as_ptr(), 0);
+        warn(c"GC Warning: GC_LARGE_ALLOC_WARN_INTERVAL environment variable has bad value: Ignoring\n".as_ptr(), 0);
     }
 }
 

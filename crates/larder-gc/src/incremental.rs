@@ -12,6 +12,7 @@ use larder_units::Nanos;
 
 use crate::data::{GC_find_leak, GC_full_freq, GC_time_limit, Int};
 use crate::init::{GC_init, is_ready};
+use crate::{log_line, settings};
 
 /// libgc's `GC_TIME_UNLIMITED`, and its default.
 const UNLIMITED_MS: usize = 999_999;
@@ -39,7 +40,7 @@ pub fn read_environment() {
             None => say!("LARDER_PAUSE is neither like 500us nor like 2ms, and is ignored"),
         }
     } else {
-        goal_is_set();
+        use_limit();
     }
     match var(c"LARDER_BORN").map(CStr::to_bytes) {
         None | Some(b"late") => {}
@@ -110,12 +111,15 @@ fn wanted_way() -> Option<Option<Way>> {
 /// The client has set how many young cycles come between two full ones.
 pub fn frequency_is_chosen() {
     CHOSEN.set(1);
-    use_frequency();
+    // Before there is a heap it counts once the environment is read.
+    if is_ready() {
+        use_frequency();
+    }
 }
 
-/// Has `GC_full_freq` honoured, where somebody has set it and nothing goes first.
+/// Has `GC_full_freq` honoured, where somebody has set it and nothing goes first. The heap is there.
 fn use_frequency() {
-    if CHOSEN.is_set() && !BY_USER.is_set() && is_ready() {
+    if CHOSEN.is_set() && !BY_USER.is_set() {
         generations::set_young_cycles(usize::try_from(GC_full_freq.get()).unwrap_or(0));
     }
 }
@@ -156,9 +160,25 @@ fn turn_on() -> bool {
 
 /// The client has set the time limit: from here on it is what pauses should last at most.
 pub fn goal_is_set() {
-    let limit = GC_time_limit.get();
-    if limit != UNLIMITED_MS && is_ready() {
-        concurrent::set_pause_goal(Nanos((limit as u64).saturating_mul(1_000_000)));
+    // As in `frequency_is_chosen`.
+    if is_ready() {
+        use_limit();
+    }
+}
+
+/// Makes the time limit the pause that is wanted, where there is one. The heap is there.
+fn use_limit() {
+    let (limit, rest) = (GC_time_limit.get(), settings::TIME_LIMIT_NS.get());
+    if limit != UNLIMITED_MS {
+        concurrent::set_pause_goal(Nanos((limit as u64).saturating_mul(1_000_000).saturating_add(rest as u64)));
+    }
+}
+
+/// Tells in the log what is wanted of cycles beside the program.
+pub fn print() {
+    if concurrent::is_on() {
+        let (goal, young) = (concurrent::pause_goal().0 / 1000, generations::young_cycles());
+        log_line!("Incremental mode: pauses of {goal} us at most are wanted, {young} young cycles between full ones");
     }
 }
 

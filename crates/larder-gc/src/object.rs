@@ -12,7 +12,7 @@ use crate::debug::public_kind;
 pub type ReachableFn = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 
 /// The byte that each object has beyond what was asked for, so that a pointer past the end keeps it: 1 where all
-/// interior pointers count, 0 where not. The variable does not change once the collector is initialised.
+/// interior pointers count, 0 where not. The variable may change: an object may have been allocated with or without it.
 pub fn extra_byte() -> usize {
     usize::from(GC_all_interior_pointers.is_set())
 }

@@ -84,12 +84,11 @@ macro_rules! log_line {
     }};
 }
 
-/// The first warning function: prints `GC Warning: ` and the message.
+/// The first warning function: prints the message.
 pub unsafe extern "C" fn print_warning(format: *mut c_char, argument: usize) {
     let mut buffer = [0; LONGEST];
     // SAFETY: the buffer is as long as said; a warning's format takes one word.
     let n = unsafe { libc::snprintf(buffer.as_mut_ptr().cast(), LONGEST, format, argument) };
-    write_all(ERRORS.get(), b"GC Warning: ");
     write_all(ERRORS.get(), written(&buffer, n));
 }
 

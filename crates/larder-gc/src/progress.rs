@@ -10,7 +10,7 @@ use larder_sys::clock::now;
 use larder_units::Nanos;
 
 use crate::data::{Int, Word};
-use crate::{backptr, callbacks, env, error_line, errors, log_line, print, stats, world};
+use crate::{backptr, callbacks, env, error_line, errors, incremental, log_line, print, stats, world};
 
 /// libgc's event numbers.
 mod event {
@@ -105,6 +105,7 @@ pub fn initialised() {
     if is_on() {
         log_line!("Number of processors: {}", env::processors());
         log_line!("Started {} mark helper threads", pacing::markers() - 1);
+        incremental::print();
     }
 }
 

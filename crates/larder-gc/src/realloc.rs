@@ -1,4 +1,4 @@
-//! `GC_realloc`, by libgc's rules: stay in place while the new size fits and is at least half of the old one.
+//! `GC_realloc`, by libgc's rules: stay in place while the new size fits, for a large object into its last block, and is at least half of the old one.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -7,6 +7,7 @@ use larder_fixed::{barrier, kind, object, roots};
 
 use crate::alloc::{GC_free, GC_malloc, allocate_or_exhausted, allocate_uncollectable};
 use crate::callbacks::abort;
+use crate::data::GC_non_gc_bytes;
 use crate::object::extra_byte;
 
 /// Changes an object's size, moving it where it must; null without memory, and then the object is untouched.
@@ -33,6 +34,14 @@ pub unsafe extern "C" fn GC_realloc(old: *mut c_void, bytes: usize) -> *mut c_vo
         }
         return old;
     }
+    // One that grows a little at a time would be copied each time, and its garbage bring cycles.
+    // SAFETY: the object is the caller's.
+    if inside == 0 && bytes > size / 2 && unsafe { object::extend(base, bytes) } {
+        if kind::uncollectable(kind) {
+            GC_non_gc_bytes.add(object::size(base) - size);
+        }
+        return old;
+    }
     // Moving frees it.
     if inside != 0 && !roots::is_valid_displacement(inside) {
         abort(c"Bad argument to GC_realloc: inside of an object, and not at its start");
@@ -48,7 +57,7 @@ pub unsafe extern "C" fn GC_realloc(old: *mut c_void, bytes: usize) -> *mut c_vo
     }
     // SAFETY: both objects have that many bytes, they are different ones, and the old one is the caller's to give up.
     unsafe {
-        ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast(), bytes.min(size - extra_byte()));
+        ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast(), bytes.min(size));
         barrier::written(new.addr());
         GC_free(old);
     }

@@ -7,7 +7,6 @@ use core::ffi::{c_int, c_uint, c_ulong};
 
 use larder_fixed::{pacing, settings as heap};
 
-use crate::callbacks::abort;
 use crate::data::{
     GC_all_interior_pointers, GC_dont_expand, GC_dont_precollect, GC_finalize_on_demand, GC_find_leak,
     GC_free_space_divisor, GC_full_freq, GC_java_finalization, GC_max_retries, GC_no_dls, GC_time_limit,
@@ -29,7 +28,8 @@ static MAX_PRIOR_ATTEMPTS: Int = Int::new(1);
 static RATE: Int = Int::new(10);
 static MIN_BYTES_ALLOCATED: Word = Word::new(1);
 static BYTES_PER_FINALIZER: Word = Word::new(10_000);
-static TIME_LIMIT_NS: Word = Word::new(0);
+/// What [`GC_set_time_limit_tv`] has set beyond milliseconds.
+pub static TIME_LIMIT_NS: Word = Word::new(0);
 
 /// The largest heap that was asked for before initialisation, 0 for any.
 pub fn max_heap() -> usize {
@@ -201,14 +201,14 @@ pub extern "C" fn GC_get_time_limit_tv() -> TimeLimit {
     TimeLimit { milliseconds: GC_time_limit.get() as c_ulong, nanoseconds: TIME_LIMIT_NS.get() as c_ulong }
 }
 
-/// Whether pointers into objects from the heap and static data count. Before initialisation: object sizes depend on it.
+/// Whether pointers into objects from the heap and static data count. Best before initialisation: an object that was allocated without the byte that
+/// is added where they do is not kept by a pointer past its end.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_set_all_interior_pointers(value: c_int) {
-    let value = c_int::from(value != 0);
-    if is_ready() && value != GC_all_interior_pointers.get() {
-        abort(c"GC_set_all_interior_pointers: cannot change after GC_init");
+    GC_all_interior_pointers.set(c_int::from(value != 0));
+    if is_ready() {
+        larder_fixed::settings::set_all_interior_pointers(value != 0);
     }
-    GC_all_interior_pointers.set(value);
 }
 
 /// Whether pointers into objects count.

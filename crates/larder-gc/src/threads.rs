@@ -23,9 +23,13 @@ const DUPLICATE: c_int = 1;
 const UNIMPLEMENTED: c_int = 3;
 
 /// The signal that stops a thread. libgc's is `SIGPWR`.
-static SUSPEND_SIGNAL: Int = Int::new(libc::SIGPWR);
+/// What stands for no choice of a signal.
+const UNSET: c_int = -1;
+const USUAL_SUSPEND: c_int = libc::SIGPWR;
+const USUAL_RESTART: c_int = libc::SIGXCPU;
+static SUSPEND_SIGNAL: Int = Int::new(USUAL_SUSPEND);
 /// The signal that resumes a thread in libgc, `SIGXCPU`. Larder resumes by a futex; clients keep the signal unblocked.
-static RESTART_SIGNAL: Int = Int::new(libc::SIGXCPU);
+static RESTART_SIGNAL: Int = Int::new(USUAL_RESTART);
 
 /// The handle of the main thread, null until it is registered. For that thread `GC_stackbottom` is what counts.
 static MAIN: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -212,19 +216,19 @@ pub unsafe extern "C" fn GC_call_with_gc_active(f: ClientFn, argument: *mut c_vo
     unsafe { threads::call_with_gc_active(f, argument) }
 }
 
-/// Chooses the signal that stops threads. Before initialisation.
+/// Chooses the signal that stops threads; -1 for the usual one. Before initialisation.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_set_suspend_signal(signal: c_int) {
     if !is_ready() {
-        SUSPEND_SIGNAL.set(signal);
+        SUSPEND_SIGNAL.set(if signal == UNSET { USUAL_SUSPEND } else { signal });
     }
 }
 
-/// Chooses the signal that [`GC_get_thr_restart_signal`] names. Before initialisation.
+/// Chooses the signal that [`GC_get_thr_restart_signal`] names; -1 for the usual one. Before initialisation.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_set_thr_restart_signal(signal: c_int) {
     if !is_ready() {
-        RESTART_SIGNAL.set(signal);
+        RESTART_SIGNAL.set(if signal == UNSET { USUAL_RESTART } else { signal });
     }
 }
 

@@ -30,7 +30,7 @@ static void loops(void) {
 static int warned, resized, awaited, finalized;
 static void warn(char *format, GC_word number) {
     (void)number;
-    CHECK(strstr(format, "%"));
+    CHECK(strstr(format, "%") && strncmp(format, "GC Warning: ", 12) == 0);
     warned++;
 }
 static void resize(GC_word bytes) {
@@ -59,6 +59,14 @@ static void *oom(size_t bytes) {
     return 0;
 }
 
+static void no_choice_of_signals(void) {
+    GC_set_suspend_signal(-1);
+    GC_set_thr_restart_signal(-1);
+    GC_init();
+    CHECK(GC_get_suspend_signal() == SIGPWR && GC_get_thr_restart_signal() == SIGXCPU);
+    GC_gcollect();
+}
+
 int main(void) {
     const char *text;
     CHECK(ABORTED(in_child(wrong_call, &text)) && strstr(text, "told: Bad arg to GC_general_register_disappearing_link"));
@@ -72,6 +80,7 @@ int main(void) {
     CHECK(GC_get_dont_precollect() == 1);
     GC_set_suspend_signal(SIGUSR1);
     GC_set_thr_restart_signal(SIGUSR2);
+    CHECK(in_child(no_choice_of_signals, 0) == 0);
     GC_init();
     GC_start_mark_threads();
     CHECK(GC_get_suspend_signal() == SIGUSR1 && GC_get_thr_restart_signal() == SIGUSR2);

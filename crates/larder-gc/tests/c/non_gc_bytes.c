@@ -13,6 +13,9 @@ int main(void) {
     CHECK(GC_non_gc_bytes == GC_get_non_gc_bytes());
     u = GC_realloc(u, 50000);
     CHECK(GC_get_non_gc_bytes() - before >= 151000 && GC_get_non_gc_bytes() - before < 170000);
+    GC_word counted_before = GC_get_non_gc_bytes();
+    for (int bytes = 50000; bytes <= 60000; bytes += 100) u = GC_realloc(u, bytes);
+    CHECK(GC_get_non_gc_bytes() - counted_before >= 10000 && GC_get_non_gc_bytes() - counted_before < 10100);
     GC_free(u);
     GC_free(a);
     GC_debug_free(d);

@@ -43,6 +43,15 @@ int main(void) {
     CHECK(lost_at(0) == 0);
     CHECK(lost_at(24) == 0);
     CHECK(lost_at(8) > N * 9 / 10);
+    /* Discouraged, and allowed: from here on they count. */
+    char *sixteen = memset(GC_malloc(16), 5, 16);
+    GC_set_all_interior_pointers(1);
+    CHECK(GC_get_all_interior_pointers() == 1);
+    CHECK(lost_at(8) == 0);
+    sixteen = GC_realloc(sixteen, 1000);
+    for (int i = 0; i < 16; i++) CHECK(sixteen[i] == 5);
+    GC_set_all_interior_pointers(0);
+    CHECK(lost_at(8) > N * 9 / 10);
 
     char *volatile inside;
     finalized = 0;
