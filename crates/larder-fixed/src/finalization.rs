@@ -4,7 +4,8 @@ use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use larder_sys::tls;
+use larder_sys::thread::stack_pointer;
+use larder_sys::{signal, tls};
 use larder_trace::finalize::Finalizers;
 pub use larder_trace::finalize::{FinalizerFn, NoMemory, Order};
 use larder_trace::links::{Links, Reachability};
@@ -40,8 +41,15 @@ static READY: AtomicUsize = AtomicUsize::new(0);
 static CLEARED: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 /// The cycle after which the notifier was called last. Sync: a ticket.
 static NOTIFIED: AtomicU64 = AtomicU64::new(0);
-/// The thread that runs finalizers now, by its thread block, or 0: finalizers do not nest. Sync: compare-and-swap.
+/// The thread that runs finalizers now, by its thread block, or 0: finalizers do not nest.
+///
+/// A finalizer need not return: it may end its thread, or leave by `longjmp`. So the name goes when its thread is unregistered, and counts no more
+/// for a thread that has left the frame which wrote it.
+///
+/// Sync: compare-and-swap; a thread takes its own name away, and the child of a fork that of a thread which it does not have.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
+/// The stack pointer of the frame that runs them. Sync: for the thread that `RUNNING` names alone.
+static FRAME: AtomicUsize = AtomicUsize::new(0);
 
 fn with_tables<R>(f: impl FnOnce(&mut Tables) -> R) -> R {
     // SAFETY: the lock makes this the only reference.
@@ -187,10 +195,38 @@ pub(crate) fn after_cycle() {
         return;
     }
     // A finalizer that allocates may come here again; it must not run the others inside itself.
-    let own = tls::block().addr();
-    if RUNNING.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+    let (own, here) = (tls::block().addr(), stack_pointer().addr());
+    if RUNNING.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed).is_ok() || has_left_finalizer(own, here) {
+        FRAME.store(here, Ordering::Relaxed);
         invoke();
-        RUNNING.store(0, Ordering::Release);
+        has_run(own);
+    }
+}
+
+/// Whether the calling thread, which stands at `here`, is named although the frame that ran its last finalizer is gone: what a finalizer calls lies
+/// below that frame. A handler on an alternate stack may lie above it.
+///
+/// (So may a coroutine to which a finalizer has switched: then others run inside of it, which harms nothing but its expectations.)
+fn has_left_finalizer(own: usize, here: usize) -> bool {
+    RUNNING.load(Ordering::Relaxed) == own
+        && here >= FRAME.load(Ordering::Relaxed)
+        && signal::alternate_stack_in_use().is_none()
+}
+
+/// The thread of that name runs no finalizer any more.
+fn has_run(own: usize) {
+    _ = RUNNING.compare_exchange(own, 0, Ordering::Release, Ordering::Relaxed);
+}
+
+/// The calling thread is about to be unregistered: if it was running finalizers, somebody else may.
+pub(crate) fn thread_leaves() {
+    has_run(tls::block().addr());
+}
+
+/// In a child of fork: whoever else was running finalizers runs them in the parent.
+pub(crate) fn after_fork_in_child() {
+    if RUNNING.load(Ordering::Relaxed) != tls::block().addr() {
+        RUNNING.store(0, Ordering::Relaxed);
     }
 }
 

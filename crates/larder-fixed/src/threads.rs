@@ -11,7 +11,7 @@ use larder_threads::{REGISTRY, Thread, blocking, defer, stop, suspend};
 use larder_units::Nanos;
 
 use crate::heap::{self, HEAP};
-use crate::{gate, own_threads, refill, stats};
+use crate::{finalization, gate, own_threads, refill, stats};
 
 /// The type of a thread's start routine.
 pub type StartFn = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -80,6 +80,7 @@ fn leave(result: usize) -> bool {
         });
     }
     stats::tell_freed();
+    finalization::thread_leaves();
     REGISTRY.unregister_current(result)
 }
 

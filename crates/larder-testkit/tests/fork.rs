@@ -1,9 +1,11 @@
 //! Fork: the child has a heap that works, whatever the other threads were doing.
 
+use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 
+use larder_fixed::finalization::{self, Order};
 use larder_fixed::options::Options;
 use larder_fixed::{allocate, cycle, free, init, kind, object, stats};
 use larder_testkit::table::Words;
@@ -178,4 +180,51 @@ fn check_and_collect(kept: Words, salt: u64) {
     assert!(cycle::collect());
     check(own, 1);
     check(kept, salt);
+}
+
+/// Finalizers that have begun.
+static FINALIZED: AtomicUsize = AtomicUsize::new(0);
+/// A finalizer may return.
+static RETURN: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" fn note(_: *mut c_void, waits: *mut c_void) {
+    FINALIZED.fetch_add(1, Ordering::Relaxed);
+    if !waits.is_null() {
+        crowd::wait_until(|| RETURN.load(Ordering::Relaxed));
+    }
+}
+
+/// Makes objects that nobody refers to until the finalizer of one was called on this thread.
+fn finalize_one(waits: bool) {
+    #[inline(never)]
+    fn make(waits: bool) {
+        // SAFETY: nobody uses it.
+        let at = unsafe { allocate(kind::NORMAL, 40) }.expose_provenance();
+        assert_eq!(finalization::register(at, Some(note), usize::from(waits), Order::Normal), Ok((None, 0)));
+    }
+    let before = FINALIZED.load(Ordering::Relaxed);
+    // One may be taken for live, in a word that a frame has left.
+    for _ in 0..20 {
+        make(waits);
+        assert!(cycle::collect());
+        if FINALIZED.load(Ordering::Relaxed) > before {
+            return;
+        }
+    }
+    panic!("no finalizer was called");
+}
+
+/// The child of a process in which another thread runs a finalizer, which will never return there, runs its own.
+#[test]
+fn a_child_runs_finalizers_although_its_parent_was_running_one() {
+    in_child("a_child_runs_finalizers_although_its_parent_was_running_one", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::WITH_FINALIZERS);
+        let other = crowd::spawn(|| finalize_one(true));
+        crowd::wait_until(|| FINALIZED.load(Ordering::Relaxed) > 0);
+        in_fork(|| finalize_one(false));
+        RETURN.store(true, Ordering::Relaxed);
+        other.join();
+        finalize_one(false);
+    });
 }

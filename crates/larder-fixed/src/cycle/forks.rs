@@ -7,7 +7,7 @@ use larder_trace::crew::CREW;
 
 use super::{AGAIN, COMING, CYCLE, PREPARE};
 use crate::heap::{self, HEAP};
-use crate::{aftermath, concurrent, events, gate, large, lock, own_threads, refill, settings};
+use crate::{aftermath, concurrent, events, finalization, gate, large, lock, own_threads, refill, settings};
 
 /// Before fork: no cycle is under way, and this thread holds every lock of the heap.
 pub(crate) fn before_fork() {
@@ -80,6 +80,7 @@ pub(crate) unsafe fn after_fork_in_child() {
         CREW.reset_after_fork();
         concurrent::after_fork_in_child();
     }
+    finalization::after_fork_in_child();
     own_threads::after_fork_in_child();
     mask.set();
     events::after_fork_in_child();
