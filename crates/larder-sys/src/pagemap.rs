@@ -92,19 +92,34 @@ impl Pagemap {
     pub(crate) fn protect(&self, low: usize, high: usize) -> Result<(), WatchError> {
         // Nobody is told which they were.
         let wanted = Argument { flags: CHECK_WPASYNC | WP_MATCHING, category_mask: WRITTEN, ..Argument::default() };
-        self.each_in(&mut [], low, high, wanted, &mut |_, _| {})
+        self.each_in(&mut [], low, high, wanted, &mut |_| {})
     }
 
-    /// Calls `f(from, to)` for each run of written pages of the mappings between `low` and `high` that are registered for asynchronous
-    /// write protection. Others are passed over, and cost little.
+    /// Calls `f(from, to)`, in the order of addresses, for each run of pages between `low` and `high` that were written, or of which nobody knows,
+    /// since they are not registered for asynchronous write protection. The kernel passes over the latter, mapping by mapping, and that costs little.
     pub(crate) fn scan_registered(
         &self,
         low: usize,
         high: usize,
         f: &mut dyn FnMut(usize, usize),
     ) -> Result<(), WatchError> {
-        let wanted = Argument { category_mask: WATCHED | WRITTEN, return_mask: WRITTEN, ..Argument::default() };
-        self.each(low, high, wanted, f)
+        let wanted = Argument { category_mask: WATCHED, return_mask: WATCHED | WRITTEN, ..Argument::default() };
+        // Beyond all that the kernel has told of.
+        let mut known = low;
+        self.each_in(&mut [Region::default(); REGIONS], low, high, wanted, &mut |region| {
+            let (from, to) = (region.start as usize, region.end as usize);
+            if known < from {
+                f(known, from);
+            }
+            if region.categories & WRITTEN != 0 {
+                f(from, to);
+            }
+            known = to;
+        })?;
+        if known < high {
+            f(known, high);
+        }
+        Ok(())
     }
 
     /// Calls `f(from, to)`, page-aligned, in the order of addresses, for each run of pages of private memory that may hold something
@@ -130,6 +145,7 @@ impl Pagemap {
         wanted: Argument,
         f: &mut dyn FnMut(usize, usize),
     ) -> Result<(), WatchError> {
+        let f = &mut |region: &Region| f(region.start as usize, region.end as usize);
         self.each_in(&mut [Region::default(); REGIONS], low, high, wanted, f)
     }
 
@@ -140,7 +156,7 @@ impl Pagemap {
         low: usize,
         high: usize,
         wanted: Argument,
-        f: &mut dyn FnMut(usize, usize),
+        f: &mut dyn FnMut(&Region),
     ) -> Result<(), WatchError> {
         let mut from = low;
         while from < high {
@@ -160,9 +176,7 @@ impl Pagemap {
                 }
                 return Err(WatchError::of("ioctl(PAGEMAP_SCAN)"));
             }
-            for region in &regions[..n as usize] {
-                f(region.start as usize, region.end as usize);
-            }
+            regions[..n as usize].iter().for_each(&mut *f);
             from = argument.walk_end as usize;
         }
         Ok(())

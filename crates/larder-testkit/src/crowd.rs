@@ -3,7 +3,7 @@
 //! What a closure captures lies in the memory of malloc, which is no root: pass addresses of objects in registered
 //! ranges or statics.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::ptr;
 
 use larder_fixed::threads;
@@ -22,13 +22,37 @@ extern "C" fn run(body: *mut c_void) -> *mut c_void {
 
 /// Starts a registered thread with a stack of `stack` bytes; its result is a root until it is joined.
 pub fn spawn_with(stack: usize, body: impl FnOnce() -> *mut c_void + Send + 'static) -> Handle {
+    // SAFETY: initialised attributes.
+    create(|attributes| unsafe { libc::pthread_attr_setstacksize(attributes, stack) }, body)
+}
+
+/// Starts a registered thread on a stack of the caller's.
+///
+/// # Safety
+/// The `bytes` bytes at `low` are the thread's until it has ended.
+pub unsafe fn spawn_on(low: *mut u8, bytes: usize, body: impl FnOnce() + Send + 'static) -> Handle {
+    create(
+        // SAFETY: initialised attributes, and the caller's promise.
+        |attributes| unsafe { libc::pthread_attr_setstack(attributes, low.cast(), bytes) },
+        || {
+            body();
+            ptr::null_mut()
+        },
+    )
+}
+
+/// Starts a registered thread, whose attributes `set` completes.
+fn create(
+    set: impl FnOnce(&mut libc::pthread_attr_t) -> c_int,
+    body: impl FnOnce() -> *mut c_void + Send + 'static,
+) -> Handle {
     let body: Box<Body> = Box::new(Box::new(body));
     let mut handle = 0;
     // SAFETY: attributes are initialised and destroyed here; the routine takes the box over.
     unsafe {
         let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
         libc::pthread_attr_init(&mut attributes);
-        assert_eq!(libc::pthread_attr_setstacksize(&mut attributes, stack), 0);
+        assert_eq!(set(&mut attributes), 0);
         let r = threads::create(&mut handle, &attributes, run, Box::into_raw(body).cast());
         libc::pthread_attr_destroy(&mut attributes);
         assert_eq!(r, 0, "no thread");

@@ -10,7 +10,8 @@
 //! | after it, beside the program | the watch of stacks ends |
 //!
 //! **Why nothing live is lost.** A word on a watched page that was not written since holds what it held when it was scanned, after the watch had
-//! begun; so what it refers to is marked. It does not matter whose stack the page is now, nor whether the thread ran. The parts of a page
+//! begun; so what it refers to is marked. It does not matter whose stack the page is now, nor whether the thread ran. A stack that was unmapped, and
+//! another one mapped at its address, is not watched any more: what is not watched counts as written. The parts of a page
 //! below the stack pointer, where nobody looked, and above the stack's base are not watched: the stack may grow there.
 //! (A word that happened to be the address of a free cell is no reference to the object that was handed out there later. So that such objects are marked
 //! all the same, and a verifier may expect it, all stacks are looked at once more when objects begin to be born marked; where that was not
@@ -122,7 +123,7 @@ impl Stacks {
         }
     }
 
-    /// Calls `f` for what was written of the claimed parts.
+    /// Calls `f` for what was written of the claimed parts, or is not watched any more.
     fn written(&self, watch: &mut Watch, mut f: impl FnMut(usize, usize)) {
         let all = self.pages.as_slice();
         let mut rest = all;

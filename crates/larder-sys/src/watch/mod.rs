@@ -282,8 +282,9 @@ impl Watch {
         }
     }
 
-    /// Calls `f(from, to)`, in the order of addresses, for each run of pages between `low` and `high` that was written since it was added.
-    /// Memory between that is not watched is passed over; what another user of `userfaultfd` watches so is told, too.
+    /// Calls `f(from, to)`, in the order of addresses, for each run of pages between `low` and `high` that was written since it was added, or is not
+    /// watched: what was unmapped, and mapped anew at the same address, is not watched any more. What another user of `userfaultfd` watches so is
+    /// told where it was written.
     pub fn fetch_added(&mut self, low: usize, high: usize, f: &mut dyn FnMut(usize, usize)) -> Result<(), WatchError> {
         match &mut self.inner {
             Inner::Uffd(u) => u.fetch_added(low, high, f),
@@ -339,6 +340,15 @@ mod tests {
         fn write(&self, page: usize) {
             // SAFETY: a page of the committed half.
             unsafe { self.0.add(page * PAGE.0 + 8).cast::<u64>().write_volatile(page as u64) };
+        }
+
+        /// Maps other pages in the place of some.
+        fn map_anew(&self, from: usize, to: usize) {
+            let (at, bytes) = (self.0.wrapping_add(from * PAGE.0).cast(), (to - from) * PAGE.0);
+            let (access, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
+            // SAFETY: pages of the committed half, to which nothing refers.
+            assert_eq!(unsafe { libc::mmap(at, bytes, access, flags, -1, 0) }, at);
         }
 
         fn dirty(&self, watch: &mut Watch, clean: bool) -> Vec<usize> {
@@ -590,7 +600,7 @@ mod tests {
         watch.end(range.low(), range.high());
     }
 
-    /// Parts of other mappings come and go; what lies between them is not told, although it was written; what was unmapped is no error.
+    /// Parts of other mappings come and go; what is not watched counts as written; what was unmapped is no error.
     #[test]
     fn parts_of_other_mappings_are_watched_for_a_while() {
         let Some((_range, mut watch)) = watched(Kind::Uffd) else { return };
@@ -601,14 +611,19 @@ mod tests {
             let (low, high) = part(other);
             watch.add(low, high).unwrap();
         }
+        // Which pages of a watched part were written.
         let ask = |watch: &mut Watch, other: &Range| {
             let mut pages = Vec::new();
             watch
                 .fetch_added(other.low(), other.high(), &mut |from, to| {
+                    assert!(from < to && other.low() <= from && to <= other.high());
                     pages.extend((from..to).step_by(PAGE.0).map(|at| (at - other.low()) / PAGE.0));
                 })
                 .unwrap();
-            pages
+            assert!(pages.is_sorted());
+            let (inside, outside): (Vec<_>, Vec<_>) = pages.into_iter().partition(|page| (10..20).contains(page));
+            assert!(outside.into_iter().eq((0..10).chain(20..PAGES)), "what is not watched counts as written");
+            inside
         };
         others.iter().for_each(|other| [9, 12, 19, 20, 100].iter().for_each(|&page| other.write(page)));
         others.iter().for_each(|other| assert_eq!(ask(&mut watch, other), [12, 19]));
@@ -621,11 +636,15 @@ mod tests {
         let (low, high) = part(&kept);
         watch.remove(low, high);
         kept.write(16);
-        assert_eq!(ask(&mut watch, &kept), [], "it is not watched any more");
+        assert!(ask(&mut watch, &kept).into_iter().eq(10..20), "it is not watched any more");
         watch.add(low, high).unwrap();
         assert_eq!(ask(&mut watch, &kept), [], "a second watch begins clean");
         kept.write(16);
         assert_eq!(ask(&mut watch, &kept), [16]);
+        kept.map_anew(13, 15);
+        assert_eq!(ask(&mut watch, &kept), [13, 14, 16], "what was mapped anew is not watched");
+        kept.write(14);
+        assert_eq!(ask(&mut watch, &kept), [13, 14, 16], "written or not");
         watch.remove(low, high);
     }
 
