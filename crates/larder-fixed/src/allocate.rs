@@ -210,8 +210,9 @@ pub unsafe fn allocate_many(kind: usize, bytes: usize) -> *mut u8 {
     core::hint::black_box(&mut cells);
     let mut head: *mut u8 = ptr::null_mut();
     for &at in &cells[..made] {
+        // A cycle that marks may have begun, or begun to let objects be born marked, between two of them: nobody would scan the later one for the earlier.
         // SAFETY: a fresh object holds at least one word.
-        unsafe { at.cast::<*mut u8>().write(head) };
+        unsafe { crate::barrier::store(at.cast(), head.expose_provenance()) };
         head = at;
     }
     // Nor do they stay where a later frame of the client's may lie.
