@@ -6,7 +6,8 @@
 //!   again, as written pages are: beside the program, and what is left in the final stop.
 //! - **Snapshot at the beginning.** A store hands the word that it overwrites to the marker, unless that is marked. So what was
 //!   reachable when the cycle began is marked, whatever the program does since, and the final stop finds nearly nothing to do. It
-//!   keeps more: an object that dies while the cycle marks is found by the next one, in every case.
+//!   keeps more: an object that dies while the cycle marks is found by the next one, in every case. The word that is stored is handed over, too:
+//!   what the program has taken out of a disappearing link, or out of a word that hides an address, was in no snapshot.
 //!
 //! [`store`] is the barrier. [`written`] tells of stores that were made without it, to an object that the caller still holds: it
 //! marks cards in both algorithms, and a snapshot with marked cards is again an incremental update.
@@ -143,6 +144,7 @@ pub unsafe fn store(place: *mut usize, value: usize) {
         SNAPSHOT => {
             hand_over(word.load(Ordering::Relaxed), nested);
             word.store(value, Ordering::Relaxed);
+            hand_over(value, nested);
         }
         UPDATE => {
             word.store(value, Ordering::Relaxed);
@@ -182,7 +184,7 @@ pub fn vanishes(low: usize, high: usize) {
     }
 }
 
-/// Marks the object that an overwritten word refers to, and gives it to the marker thread to be scanned. In a deferral.
+/// Marks the object that an overwritten or a stored word refers to, and gives it to the marker thread to be scanned. In a deferral.
 fn hand_over(word: usize, nested: bool) {
     let epochs = Epochs::now();
     if word == 0 || !epochs.marking() {

@@ -3,12 +3,13 @@
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use larder_fixed::barrier::Algorithm;
+use larder_fixed::barrier::{self, Algorithm};
 use larder_fixed::concurrent::Way;
+use larder_fixed::finalization::{self, Registered};
 use larder_fixed::inject::{Point, at_points};
 use larder_fixed::options::Options;
-use larder_fixed::{allocate_many, concurrent, init, kind, object};
-use larder_testkit::mutator::object_of;
+use larder_fixed::{allocate, allocate_many, concurrent, init, kind, lock, object};
+use larder_testkit::mutator::{check, object_of};
 use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
 use larder_testkit::{WITHOUT_SEQUENCES, crowd, in_child};
@@ -79,6 +80,42 @@ fn lists_of_cells_are_whole_whose_head_was_born_marked() {
                     cells += 1;
                 }
                 assert_eq!(cells, CELLS);
+            }
+        }
+    });
+}
+
+/// What nothing but a link referred to when the snapshot was taken does not belong to it. If the program takes it out of the link, it is kept all the same by
+/// an object that was marked before.
+#[test]
+fn what_comes_out_of_a_link_is_kept_by_a_snapshot() {
+    const SIZE: usize = 200;
+    in_child("what_comes_out_of_a_link_is_kept_by_a_snapshot", &[], || {
+        prepare(Algorithm::Snapshot);
+        let roots = Words::roots(1);
+        // SAFETY: a root at once.
+        roots.set(0, unsafe { allocate(kind::NORMAL, ROUNDS as usize * 8) }.expose_provenance());
+        let word = move |i: u64| ptr::with_exposed_provenance_mut::<usize>(roots.get(0)).wrapping_add(i as usize);
+        let links = Words::hidden(ROUNDS as usize);
+        for id in 0..ROUNDS {
+            let link = id as usize;
+            // On stacks that are gone when the cycle ends.
+            let make = move || {
+                links.set(link, object_of(id, SIZE).expose_provenance());
+                assert_eq!(finalization::register_link(links.address(link), links.get(link)), Ok(Registered::New));
+            };
+            // SAFETY: a word of the object that the root keeps.
+            let store = move |revealed| unsafe { barrier::store(word(id), revealed) };
+            let take = move || match id % 2 {
+                0 => store(lock::with(|| links.get(link))),
+                _ => lock::with(|| store(links.get(link))),
+            };
+            crowd::spawn(make).join();
+            in_cycle(|| _ = crowd::spawn(take).join());
+            for id in 0..=id {
+                // SAFETY: as above.
+                check(ptr::with_exposed_provenance(unsafe { word(id).read() }), SIZE, id);
+                assert_ne!(links.get(id as usize), 0, "link {id} was cleared");
             }
         }
     });
