@@ -6,8 +6,8 @@
 //! | while a full cycle marks | not marked yet | not marked yet | marked |
 //! | while a young cycle marks | as `young` | not marked yet | marked, or survived an earlier one |
 //!
-//! An object is allocated when its byte is any of the three. Where no cycle is young, `old` and `young` are the same between cycles,
-//! and the byte of what is handed out is that of what survived. Where cycles are (see [`crate::concurrent`]), a young one leaves the
+//! An object is allocated when its byte is any of the three. Where no cycle is young, `old` and `young` are the same between cycles (but for the time until
+//! the first full one), and the byte of what is handed out is that of what survived. Where cycles are (see [`crate::concurrent`]), a young one leaves the
 //! marks of survivors as they are and gives them to what it finds: so nothing is done for an old object.
 
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
@@ -111,9 +111,10 @@ impl Epochs {
     }
 
     /// The epochs after this cycle. Where the next one may be young, what is handed out from here on can be told `apart` from what
-    /// survived.
+    /// survived. After a young cycle it can in any case: its survivors bear an epoch older than those of what has died lately, and the one that follows
+    /// that epoch is one of these.
     pub const fn after_cycle(self, apart: bool) -> Self {
-        let young = if apart { self.unused() } else { self.new };
+        let young = if apart || matches!(self.cycle, Cycle::Young) { self.unused() } else { self.new };
         Self { old: self.new, young, new: self.new, cycle: Cycle::None }
     }
 
@@ -143,27 +144,35 @@ impl Epochs {
 mod tests {
     use super::*;
 
-    /// Through many more cycles than there are epochs: what survived, what is new and what a cycle marks are told apart, and nothing that
-    /// died in one of the last hundred cycles comes to life.
+    /// Through many more cycles than there are epochs, with times in which no cycle may be young: what survived, what is new and what a cycle marks are
+    /// told apart, and nothing that died in one of the last hundred cycles comes to life.
     #[test]
     fn epochs_in_use_differ_whatever_cycles_follow_one_another() {
-        let mut now = Epochs { old: 1, young: 1, new: 1, cycle: Cycle::None };
-        let mut dead: Vec<Vec<u8>> = Vec::new();
-        for i in 0..2000 {
-            let full = i % 7 == 0 || i > 1000 && i % 100 != 0;
-            assert!(!now.marking() && now.old == now.new);
-            let marking = if full { now.of_full_cycle() } else { now.of_young_cycle() };
-            assert!(marking.is_allocated(now.old) && marking.is_allocated(now.young));
-            assert!(marking.is_unmarked(now.young) && !marking.is_unmarked(marking.new));
-            assert_eq!(marking.is_unmarked(now.old), full, "{now:?}, {marking:?}");
-            let given_up = marking.given_up();
-            assert_eq!((given_up.old, given_up.young, given_up.new), (now.old, now.young, now.old));
-            let after = marking.after_cycle(true);
-            assert!(after.old == marking.new && after.young != after.old && after.young != now.young);
-            dead.push(if full { vec![now.old, now.young] } else { vec![now.young] });
-            let recent = dead.iter().rev().take(100).flatten();
-            assert!(recent.into_iter().all(|&mark| !after.is_allocated(mark)), "cycle {i}: {after:?}");
-            now = after;
+        // After each so many cycles the next one may not be young.
+        for turned_off in [usize::MAX, 60, 13, 5, 2, 1] {
+            let mut now = Epochs { old: 1, young: 1, new: 1, cycle: Cycle::None };
+            let mut dead: Vec<Vec<u8>> = Vec::new();
+            let mut was_apart = false;
+            for i in 0..2000_usize {
+                let full = !was_apart || i % 7 == 0 || i > 1000 && i % 100 != 0;
+                let apart = !(i + 1).is_multiple_of(turned_off);
+                assert!(!now.marking() && now.old == now.new);
+                let marking = if full { now.of_full_cycle() } else { now.of_young_cycle() };
+                assert!(marking.is_allocated(now.old) && marking.is_allocated(now.young));
+                assert!(marking.is_unmarked(now.young) && !marking.is_unmarked(marking.new));
+                assert_eq!(marking.is_unmarked(now.old), full, "{now:?}, {marking:?}");
+                let recent = || dead.iter().rev().take(100).flatten();
+                assert!(recent().all(|&mark| !marking.is_allocated(mark)), "in cycle {i}: {marking:?}");
+                let given_up = marking.given_up();
+                assert_eq!((given_up.old, given_up.young, given_up.new), (now.old, now.young, now.old));
+                let after = marking.after_cycle(apart);
+                assert!(after.old == marking.new && after.young != now.young);
+                assert!(after.young != after.old || !apart);
+                dead.push(if full { vec![now.old, now.young] } else { vec![now.young] });
+                let mut recent = dead.iter().rev().take(100).flatten();
+                assert!(recent.all(|&mark| !after.is_allocated(mark)), "after cycle {i}: {after:?}");
+                (now, was_apart) = (after, apart);
+            }
         }
     }
 
