@@ -157,6 +157,16 @@ pub unsafe fn discard(at: *mut u8, size: Bytes) {
     }
 }
 
+/// As [`discard`], for pages whose content nobody will look at: those that the kernel does not take, since they are locked, stay as they are.
+///
+/// # Safety
+/// As there.
+pub unsafe fn give_back(at: *mut u8, size: Bytes) {
+    debug_assert!(at.addr().is_multiple_of(PAGE.0) && size.0.is_multiple_of(PAGE.0));
+    // SAFETY: the caller owns the range and gives up its content.
+    unsafe { libc::madvise(at.cast(), size.0, libc::MADV_DONTNEED) };
+}
+
 /// Gives memory to a range that others may be using already: its content does not change, and who touches it later need
 /// not wait for the kernel. Where the kernel does not know how (before Linux 5.14) or has none, nothing happens.
 ///

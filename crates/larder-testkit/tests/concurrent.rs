@@ -1,5 +1,6 @@
 //! Cycles that mark beside the program.
 
+use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,6 +8,7 @@ use larder_fixed::concurrent::{Births, Way};
 use larder_fixed::inject::{Point, at_points};
 use larder_fixed::options::Options;
 use larder_fixed::{allocate, concurrent, cycle, free, init, kind, object, settings, stats};
+use larder_sys::pagemap::Pagemap;
 use larder_sys::watch::Kind;
 use larder_testkit::beside::{offered, one_cycle};
 use larder_testkit::fuzz::{Plan, run};
@@ -15,6 +17,7 @@ use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
 use larder_testkit::{Random, WITHOUT_SEQUENCES, crowd, for_each_seed, in_child};
 use larder_threads::blocking::region;
+use larder_trace::crew::CREW;
 use larder_units::Nanos;
 
 const UFFD: Way = Way::Watch(Kind::Uffd);
@@ -794,5 +797,40 @@ fn what_is_hardly_written_stays_watched_between_cycles() {
             assert!(write_numbers() < (NUMBERS / 4096 / 20) as i64, "pages without pointers were watched");
         }
         (0..OBJECTS).for_each(|i| check(core::ptr::with_exposed_provenance_mut(roots.get(i)), SIZE, i as u64));
+    });
+}
+
+/// What a cycle has pushed on the marker thread's stack and popped again takes no memory in the next one.
+#[test]
+fn a_cycle_leaves_no_memory_of_a_deep_stack_behind() {
+    /// More than the entries that are kept: what a table of roots refers to is on the stack at once.
+    const OBJECTS: usize = 200_000;
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("a_cycle_leaves_no_memory_of_a_deep_stack_behind", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::WITH_FINALIZERS);
+        concurrent::set_markers(1);
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+        let roots = Words::roots(OBJECTS);
+        (0..OBJECTS).for_each(|i| roots.set(i, object_of(0, 16).expose_provenance()));
+        one_cycle();
+        // SAFETY: the marker thread exists, and where its stack lies does not change.
+        let [kept, beyond] = unsafe { CREW.beside() }.stack.places();
+        roots.clear();
+        // One that may have begun before, and one that gives back what that had.
+        one_cycle();
+        one_cycle();
+        let memory = |range: &Range<usize>| {
+            let mut bytes = 0;
+            let pagemap = Pagemap::open().expect("the watch asks it");
+            pagemap
+                .for_each_filled(range.start, range.end, &mut |from, to| bytes += to - from)
+                .expect("as for the watch");
+            bytes
+        };
+        assert_eq!(memory(&beyond), 0);
+        assert_eq!(memory(&kept), kept.len(), "the stack was not as deep as it was to be");
     });
 }

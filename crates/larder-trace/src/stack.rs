@@ -12,7 +12,8 @@ use crate::descriptor::Entry;
 
 /// Entries that a stack can hold: 256 MiB of address space, of which only what is used costs memory.
 const CAPACITY: usize = 16 << 20;
-/// Entries up to which a stack keeps its memory between cycles.
+/// Entries up to which a stack keeps its memory between cycles: 1 MiB. What lies in the last of these places says whether a stack was deeper; see
+/// [`Stack::trim`].
 const KEPT: usize = 64 << 10;
 
 /// A marker's private entries.
@@ -21,7 +22,6 @@ pub struct Stack {
     capacity: usize,
     bottom: usize,
     top: usize,
-    highest: usize,
     /// Entries below the bottom may be public: see [`Stack::share_below`].
     shares_below: bool,
     /// Entries were dropped.
@@ -97,15 +97,7 @@ impl Cursor {
 impl Stack {
     /// A stack without memory: everything overflows.
     pub const fn new() -> Self {
-        Self {
-            entries: core::ptr::null_mut(),
-            capacity: 0,
-            bottom: 0,
-            top: 0,
-            highest: 0,
-            shares_below: false,
-            overflowed: false,
-        }
+        Self { entries: core::ptr::null_mut(), capacity: 0, bottom: 0, top: 0, shares_below: false, overflowed: false }
     }
 
     /// Reserves the stack's address space, less where that is refused. `limit` bounds the entries.
@@ -156,7 +148,6 @@ impl Stack {
     pub fn put(&mut self, cursor: Cursor) {
         // SAFETY: the cursor is this stack's.
         self.top = unsafe { cursor.top.offset_from(self.entries) } as usize;
-        self.highest = self.highest.max(self.top);
     }
 
     #[cold]
@@ -168,7 +159,7 @@ impl Stack {
         let n = self.len();
         // SAFETY: both ranges are inside the reservation.
         unsafe { core::ptr::copy(self.entries.add(self.bottom), self.entries, n) };
-        (self.bottom, self.top, self.highest) = (0, n, self.capacity);
+        (self.bottom, self.top) = (0, n);
         self.push(entry);
     }
 
@@ -176,7 +167,6 @@ impl Stack {
     #[inline(always)]
     pub fn pop(&mut self) -> Option<Entry> {
         if self.top == self.bottom {
-            self.highest = self.highest.max(self.top);
             if !self.shares_below {
                 (self.bottom, self.top) = (0, 0);
             }
@@ -206,7 +196,6 @@ impl Stack {
         if self.bottom < n.max(WORTH) {
             return;
         }
-        self.highest = self.highest.max(self.top);
         // SAFETY: both ranges are inside the reservation and do not overlap.
         unsafe { core::ptr::copy_nonoverlapping(self.entries.add(self.bottom), self.entries, n) };
         (self.bottom, self.top) = (0, n);
@@ -223,7 +212,6 @@ impl Stack {
     /// # Safety
     /// The watermark is this stack's, and the caller its owner.
     pub(crate) unsafe fn share_below(&mut self, watermark: &Watermark) -> bool {
-        self.highest = self.highest.max(self.top);
         // SAFETY: the caller's promise; a stack has fewer than 2^32 entries.
         let bottom = unsafe { watermark.centre(self.top) };
         self.shares_below = bottom.is_some();
@@ -257,23 +245,37 @@ impl Stack {
 
     /// Drops every entry: an aborted cycle. Outside of a round: nothing is public.
     pub fn clear(&mut self) {
-        self.highest = self.highest.max(self.top);
         (self.bottom, self.top) = (0, 0);
     }
 
     /// Gives the memory of a deep cycle back. The stack is empty.
+    ///
+    /// How deep it was nobody counts, since entries come and go in registers. But a stack grows entry by entry, and none is null: so it has not been deeper
+    /// than what is kept if nothing was written to the last place of that since the last time. What was, the kernel knows.
     pub fn trim(&mut self) {
         debug_assert!(self.is_empty());
-        if self.highest > KEPT {
-            // SAFETY: the reservation is ours; a whole number of pages lies above `KEPT`.
-            unsafe {
-                memory::discard(
-                    self.entries.add(KEPT).cast(),
-                    Bytes((self.highest - KEPT) * size_of::<Entry>()).to_pages_rounded_up().to_bytes(),
-                );
-            }
+        if self.capacity <= KEPT {
+            return;
         }
-        self.highest = 0;
+        // SAFETY: inside the reservation, which is ours and reads as zero where nothing was written; a whole number of pages lies above `KEPT`.
+        unsafe {
+            let last = self.entries.add(KEPT - 1);
+            let Entry { start, descriptor } = last.read();
+            if start.is_null() && descriptor == 0 {
+                return;
+            }
+            last.write(Entry { start: core::ptr::null_mut(), descriptor: 0 });
+            let beyond = Bytes((self.capacity - KEPT) * size_of::<Entry>()).to_pages_rounded_up().to_bytes();
+            memory::give_back(self.entries.add(KEPT).cast(), beyond);
+        }
+    }
+
+    /// The addresses of what is kept between cycles, and of what comes after it. For tests, which ask what memory is there.
+    #[doc(hidden)]
+    pub fn places(&self) -> [core::ops::Range<usize>; 2] {
+        let at = |entries| self.entries.expose_provenance() + entries * size_of::<Entry>();
+        let kept = KEPT.min(self.capacity);
+        [at(0)..at(kept), at(kept)..at(self.capacity)]
     }
 }
 
@@ -288,6 +290,8 @@ const _: () = assert!(CAPACITY < 1 << 32);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use larder_sys::pagemap::Pagemap;
 
     fn entry(n: usize) -> Entry {
         Entry { start: core::ptr::null_mut(), descriptor: n }
@@ -335,5 +339,35 @@ mod tests {
             s.pop();
         }
         assert!(!s.take_overflow() && s.is_empty());
+    }
+
+    /// Bytes of memory in a range; nothing where the kernel does not say.
+    fn memory_in(range: &core::ops::Range<usize>) -> Option<usize> {
+        let mut bytes = 0;
+        let told = Pagemap::open().ok()?.for_each_filled(range.start, range.end, &mut |from, to| bytes += to - from);
+        if told.is_err() {
+            eprintln!("SKIPPED: this machine does not tell what is in memory (PAGEMAP_SCAN, Linux 6.7)");
+        }
+        told.ok().map(|()| bytes)
+    }
+
+    #[test]
+    fn the_memory_of_what_came_and_went_by_a_cursor_goes_back() {
+        let mut s = Stack::new();
+        s.reserve(CAPACITY).unwrap();
+        let [kept, beyond] = s.places();
+        for deep in [4 * KEPT, KEPT + 1] {
+            let mut cursor = s.cursor();
+            for n in 1..=deep {
+                assert!(cursor.push_if(entry(n), true));
+            }
+            while cursor.pop().is_some() {}
+            s.put(cursor);
+            let Some(bytes) = memory_in(&beyond) else { return };
+            assert!(bytes >= (deep - KEPT) * size_of::<Entry>());
+            s.trim();
+            assert_eq!(memory_in(&beyond), Some(0));
+            assert!(memory_in(&kept) >= Some((KEPT - 1) * size_of::<Entry>()), "it is wanted again");
+        }
     }
 }

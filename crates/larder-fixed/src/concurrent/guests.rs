@@ -136,6 +136,8 @@ pub(super) fn help(coming: usize) {
         while let Some(entry) = aside.pop() {
             lost |= guests.aside.push(entry).is_err();
         }
+        // The next guest of this number may come when the lock is free.
+        own.stack.trim();
         guests.overflowed |= lost;
         guests.tally += tally;
         guests.helped += tally.bytes;

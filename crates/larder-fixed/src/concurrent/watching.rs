@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use larder_blocks::block::State as BlockState;
 use larder_blocks::space::BLOCK_SHIFT;
 use larder_sys::watch::{Asker, Kind, Watch, WatchError, set_neighbours};
+use larder_trace::crew::CREW;
 use larder_units::{BLOCK, Bytes, PAGE};
 
 use super::{State, Way, ahead, ending, is_on, own_state, protected, wanted};
@@ -18,6 +19,8 @@ pub(super) fn end_what_a_cycle_has() {
     protected::ignore_none();
     stacks.end(watch.as_mut());
     copies.clear();
+    // SAFETY: the marker thread, which has no marker; it was created after `prepare_beside`. Who finished the cycle has taken what was left.
+    unsafe { CREW.beside() }.stack.trim();
 }
 
 /// Between cycles: the watch of pages ends, but for what is left to be written.
