@@ -1,7 +1,7 @@
 //! Calls that may block and run no code of the program while they do: each is a stub of two instructions that goes to one
 //! trampoline, which wraps the C library's function into a blocking region.
 //!
-//! The trampoline knows no signatures. All of these take at most six words and return one, so it keeps the six argument
+//! The trampoline knows no signatures. All of these but one take at most six words and return one, so it keeps the six argument
 //! registers, whoever they hold, and passes them on. It pushes them and the registers that a callee preserves, and publishes
 //! the stack pointer: so an object whose only reference is an argument, or a register of the caller, is found.
 //!
@@ -34,7 +34,7 @@ macro_rules! interpose {
             )*)*
         }
         /// All of them.
-        pub const ALL: &[&Next] = &[$($(&next::$name),*),*];
+        pub const ALL: &[&Next] = &[&RECVFROM_CHECKED, $($(&next::$name),*),*];
         $($(
             #[unsafe(naked)]
             #[unsafe(no_mangle)]
@@ -58,7 +58,7 @@ interpose! {
         poll __poll __poll_chk ppoll __ppoll_chk select __select pselect epoll_wait epoll_pwait epoll_pwait2
         eventfd_read eventfd_write
         // Sockets.
-        accept accept4 connect __connect recv __recv_chk recvfrom __recvfrom_chk recvmsg recvmmsg
+        accept accept4 connect __connect recv __recv_chk recvfrom recvmsg recvmmsg
         send __send sendto sendmsg sendmmsg
         // Time and signals.
         nanosleep __nanosleep clock_nanosleep usleep sleep thrd_sleep
@@ -76,6 +76,30 @@ interpose! {
     }
     // Older programs, of before 2003, had condition variables of another layout, under version GLIBC_2.2.5.
     Some(c"GLIBC_2.3.2") => { pthread_cond_wait pthread_cond_timedwait }
+}
+
+/// The C library's own, which ends the process where a buffer is too small.
+static RECVFROM_CHECKED: Next = Next::new(c"__recvfrom_chk", None);
+
+/// The one call with seven arguments, the fourth of which says how long the buffer is. Where that is enough, it is [`next::recvfrom`]'s six.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __recvfrom_chk() {
+    naked_asm!(
+        "cmp rdx, rcx",
+        "ja 2f",
+        "mov ecx, r8d",
+        "mov r8, r9",
+        "mov r9, [rsp + 8]",
+        "lea r11, [rip + {next}]",
+        "jmp {blocked}",
+        "2:",
+        "lea r11, [rip + {checked}]",
+        "jmp {blocked}",
+        next = sym next::recvfrom,
+        checked = sym RECVFROM_CHECKED,
+        blocked = sym blocked,
+    )
 }
 
 /// Calls the function whose [`Next`] is in `r11`, with the caller's arguments, in a blocking region if the thread may be in
