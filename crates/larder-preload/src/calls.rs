@@ -15,6 +15,7 @@ use core::mem::offset_of;
 
 use larder_threads::interposed::Table;
 
+use crate::masks::without_stop_signal;
 use crate::runtime::{Next, larder_preload_3, table};
 
 /// Declares stubs that go to the trampoline, and the C library's functions behind them.
@@ -24,13 +25,7 @@ macro_rules! interpose {
         pub mod next {
             use crate::runtime::Next;
             $($(
-                pub static $name: Next = {
-                    let name = concat!(stringify!($name), "\0");
-                    match core::ffi::CStr::from_bytes_with_nul(name.as_bytes()) {
-                        Ok(name) => Next::new(name, $version),
-                        Err(_) => panic!("a name holds no zero"),
-                    }
-                };
+                pub static $name: Next = Next::of(concat!(stringify!($name), "\0"), $version);
             )*)*
         }
         /// All of them.
@@ -62,7 +57,7 @@ interpose! {
         send __send sendto sendmsg sendmmsg
         // Time and signals.
         nanosleep __nanosleep clock_nanosleep usleep sleep thrd_sleep
-        pause sigsuspend __sigsuspend sigpause __sigpause __xpg_sigpause sigwait sigwaitinfo sigtimedwait
+        pause sigsuspend __sigsuspend sigpause __sigpause __xpg_sigpause
         // Threads.
         pthread_join pthread_timedjoin_np pthread_clockjoin_np thrd_join
         pthread_barrier_wait pthread_cond_clockwait cnd_wait cnd_timedwait
@@ -76,6 +71,88 @@ interpose! {
     }
     // Older programs, of before 2003, had condition variables of another layout, under version GLIBC_2.2.5.
     Some(c"GLIBC_2.3.2") => { pthread_cond_wait pthread_cond_timedwait }
+}
+
+/// Declares stubs of calls that take a set of signals, in the register given: the trampoline is called with a copy of the set without the stop
+/// signal. `sigwait` for it would take a stop away from the thread.
+macro_rules! interpose_without_stop_signal {
+    ($($set:literal: $($name:ident)*;)*) => {
+        #[allow(non_upper_case_globals, reason = "named like the functions")]
+        mod next_with_set {
+            use crate::runtime::Next;
+            $($(pub static $name: Next = Next::of(concat!(stringify!($name), "\0"), None);)*)*
+        }
+        /// All of them.
+        pub const ALL_WITH_SET: &[&Next] = &[$($(&next_with_set::$name),*),*];
+        $($(
+            #[unsafe(naked)]
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name() {
+                naked_asm!(
+                    ".cfi_startproc",
+                    // Room for a set; the stack is aligned for calls then.
+                    "sub rsp, {room}",
+                    ".cfi_adjust_cfa_offset {room}",
+                    "push r9",
+                    ".cfi_adjust_cfa_offset 8",
+                    "push r8",
+                    ".cfi_adjust_cfa_offset 8",
+                    "push rcx",
+                    ".cfi_adjust_cfa_offset 8",
+                    "push rdx",
+                    ".cfi_adjust_cfa_offset 8",
+                    "push rsi",
+                    ".cfi_adjust_cfa_offset 8",
+                    "push rdi",
+                    ".cfi_adjust_cfa_offset 8",
+                    concat!("mov rdi, ", $set),
+                    "lea rsi, [rsp + 48]",
+                    "call {own_set}",
+                    "pop rdi",
+                    ".cfi_adjust_cfa_offset -8",
+                    "pop rsi",
+                    ".cfi_adjust_cfa_offset -8",
+                    "pop rdx",
+                    ".cfi_adjust_cfa_offset -8",
+                    "pop rcx",
+                    ".cfi_adjust_cfa_offset -8",
+                    "pop r8",
+                    ".cfi_adjust_cfa_offset -8",
+                    "pop r9",
+                    ".cfi_adjust_cfa_offset -8",
+                    concat!("mov ", $set, ", rax"),
+                    "lea r11, [rip + {next}]",
+                    "call {blocked}",
+                    "add rsp, {room}",
+                    ".cfi_adjust_cfa_offset -{room}",
+                    "ret",
+                    ".cfi_endproc",
+                    room = const size_of::<libc::sigset_t>() + 8,
+                    own_set = sym own_set,
+                    next = sym next_with_set::$name,
+                    blocked = sym blocked,
+                )
+            }
+        )*)*
+    };
+}
+
+const _: () = assert!(size_of::<libc::sigset_t>().is_multiple_of(16));
+
+interpose_without_stop_signal! {
+    "rdi": sigwait sigwaitinfo sigtimedwait;
+}
+
+/// What a call gets for a client's set: `copy` without the stop signal, or null for null.
+unsafe extern "C" fn own_set(set: *const libc::sigset_t, copy: *mut libc::sigset_t) -> *const libc::sigset_t {
+    // SAFETY: the caller of the function promises a set or null; the stub has room for the copy.
+    unsafe {
+        if set.is_null() {
+            return set;
+        }
+        *copy = without_stop_signal(*set);
+    }
+    copy
 }
 
 /// The C library's own, which ends the process where a buffer is too small.

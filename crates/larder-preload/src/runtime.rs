@@ -39,6 +39,14 @@ impl Next {
         Self { address: AtomicUsize::new(0), name, version }
     }
 
+    /// As [`new`](Self::new), for a name that ends with a zero.
+    pub const fn of(name: &'static str, version: Option<&'static CStr>) -> Self {
+        match CStr::from_bytes_with_nul(name.as_bytes()) {
+            Ok(name) => Self::new(name, version),
+            Err(_) => panic!("a name ends with its only zero"),
+        }
+    }
+
     /// Its address. A C library that has no such function gets one that fails with ENOSYS.
     #[inline]
     pub fn address(&self) -> usize {
@@ -75,7 +83,8 @@ extern "C" fn absent() -> c_long {
 }
 
 extern "C" fn look_all_up() {
-    let lists = [crate::calls::ALL, crate::locks::ALL, crate::handlers::ALL, crate::masks::ALL];
+    let lists =
+        [crate::calls::ALL, crate::calls::ALL_WITH_SET, crate::locks::ALL, crate::handlers::ALL, crate::masks::ALL];
     lists.into_iter().flatten().for_each(|next| {
         next.address();
     });

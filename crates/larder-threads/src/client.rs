@@ -12,9 +12,11 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
+use larder_sync::spin::Patience;
+
 use crate::ground::signal::{self, Handling, Mask, SendError, Sender};
 use crate::record::Thread;
-use crate::stop;
+use crate::{silent, stop};
 
 /// Signals of ours to one thread. Equal signals that wait for a thread together are one, so fewer may arrive than were sent. All zeroes:
 /// none was sent.
@@ -79,6 +81,34 @@ pub(crate) fn send(thread: &Thread) -> bool {
             }
         }
     })
+}
+
+/// How often a signal that was taken away is sent in a row.
+const VOLLEY: u32 = 64;
+/// After so long the next one follows: a fraction of what a thread needs from one system call to the next.
+const BETWEEN_NS: u64 = 2_000;
+
+/// Sends the stop signal once more, to a thread that has not `answered` for long. False when it is gone. The caller holds the registry's
+/// lock.
+///
+/// A signal that still waits for the thread is enough. Else the thread has taken it away, by `sigwait` or from a descriptor of signals, and may
+/// sleep in the same call again, which takes the next one away as well. Of several that follow one another shortly, one may come while the thread
+/// is on its way from one call to the next.
+pub(crate) fn send_again(thread: &Thread, answered: impl Fn() -> bool) -> bool {
+    if silent::is_awaited_by(stop::signal(), thread.tid()) {
+        return !is_gone(thread);
+    }
+    for _ in 0..VOLLEY {
+        if answered() {
+            break;
+        }
+        if !send(thread) {
+            return false;
+        }
+        let mut pause = Patience::for_nanos(BETWEEN_NS);
+        while pause.spin() {}
+    }
+    true
 }
 
 /// Whether a thread is there no more.

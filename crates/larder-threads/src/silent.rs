@@ -43,24 +43,38 @@ fn shown(text: &[u8]) -> &str {
     core::str::from_utf8(text).unwrap_or("?")
 }
 
-/// Says which thread a stop waits for, and why, as far as the kernel tells.
-pub(crate) fn report(tid: i32, signal: i32, waited: Nanos) {
+/// What the kernel tells about a thread; nothing where it does not.
+fn status_of(tid: i32, buffer: &mut [u8]) -> &[u8] {
     let mut path = Line::new();
     // Cannot fail: the line is longer than the path.
     let _ = write!(path, "/proc/self/task/{tid}/status\0");
+    let path = core::ffi::CStr::from_bytes_until_nul(path.as_bytes()).ok();
+    path.and_then(|path| read_file(path, buffer)).unwrap_or_default()
+}
+
+/// Whether the set of signals that follows `key` holds the signal, where there is one.
+fn set_holds(status: &[u8], key: &[u8], signal: i32) -> Option<bool> {
+    let set = value_of(status, key).and_then(|set| u64::from_str_radix(shown(set), 16).ok());
+    set.map(|set| set >> (signal - 1) & 1 == 1)
+}
+
+/// Whether the signal waits for the thread, which blocks it or has not run since. False as well where nobody knows.
+pub(crate) fn is_awaited_by(signal: i32, tid: i32) -> bool {
+    set_holds(status_of(tid, &mut [0; 4096]), b"SigPnd:", signal) == Some(true)
+}
+
+/// Says which thread a stop waits for, and why, as far as the kernel tells.
+pub(crate) fn report(tid: i32, signal: i32, waited: Nanos) {
     let mut buffer = [0; 4096];
-    let status =
-        core::ffi::CStr::from_bytes_until_nul(path.as_bytes()).ok().and_then(|path| read_file(path, &mut buffer));
-    let status = status.unwrap_or_default();
+    let status = status_of(tid, &mut buffer);
     let name = value_of(status, b"Name:").map_or("?", shown);
-    let blocked = value_of(status, b"SigBlk:").and_then(|mask| u64::from_str_radix(shown(mask), 16).ok());
     let seconds = waited.0 / 1_000_000_000;
-    match blocked {
-        Some(mask) if mask >> (signal - 1) & 1 == 1 => say!(
+    match set_holds(status, b"SigBlk:", signal) {
+        Some(true) => say!(
             "a collection has waited {seconds} s for thread {tid} ({name}), which blocks signal {signal}; it goes on when the \
              thread unblocks it: use GC_pthread_sigmask, GC_do_blocking, or `larder run`"
         ),
-        Some(_) => say!(
+        Some(false) => say!(
             "a collection has waited {seconds} s for thread {tid} ({name}), which does not run (state {})",
             value_of(status, b"State:").map_or("?", shown)
         ),
@@ -78,6 +92,9 @@ mod tests {
         assert_eq!(value_of(status, b"Name:"), Some(&b"worker"[..]));
         assert_eq!(value_of(status, b"SigBlk:"), Some(&b"0000000020000000"[..]));
         assert_eq!(value_of(status, b"SigCgt:"), None);
+        assert_eq!(set_holds(status, b"SigBlk:", 30), Some(true));
+        assert_eq!(set_holds(status, b"SigBlk:", 29), Some(false));
+        assert_eq!(set_holds(status, b"SigPnd:", 30), None);
     }
 
     #[test]

@@ -88,7 +88,7 @@ const FEW: u32 = 64;
 /// CPU takes, and some more. A collector that slept would have to be woken across CPUs once more.
 const ANSWER_NS: u64 = 50_000;
 
-/// After this long without the last answer the collector looks whether somebody died.
+/// After this long without the last answer the collector looks whether somebody died, and sends again.
 /// In a model nobody dies, and an answer that is not noticed must not be found by looking again.
 const RECHECK_NS: u64 = if cfg!(loom) { u64::MAX } else { 50_000_000 };
 /// After this long it looks whether somebody has gone to sleep instead of answering; each further look waits twice as long.
@@ -432,21 +432,21 @@ impl RegistryGuard<'_> {
             if patience < RECHECK_NS {
                 continue;
             }
-            // Somebody has not answered for long: it has blocked the signal, is starved, or died without saying so.
+            // Somebody has not answered for long: it has blocked the signal or taken it away, is starved, or died without saying so.
             missing = 0;
-            let send_again = client::keep_ours();
+            client::keep_ours();
             let waited = clock::now().since(begun);
             let report = watch.is_time(waited);
             self.for_each(|thread| {
+                let answered = || thread.answered.load(Ordering::Relaxed) == number;
                 let waiting = core::ptr::from_ref(thread).cast::<u8>() != own.cast_const()
                     && thread.signalled.load(Ordering::Relaxed) == number
-                    && thread.answered.load(Ordering::Relaxed) != number;
+                    && !answered();
                 if !waiting {
                     return;
                 }
                 // Where the client took the signal's handler meanwhile, it got ours.
-                let gone = if send_again { !client::send(thread) } else { client::is_gone(thread) };
-                if gone {
+                if !client::send_again(thread, answered) {
                     missing += 1;
                     thread.note_gone();
                 } else if report {

@@ -26,7 +26,7 @@ const NONE: u32 = 0;
 const ASKED: u32 = 1;
 const ASLEEP: u32 = 2;
 
-/// How long the suspender sleeps before it looks whether the thread has died.
+/// How long the suspender sleeps before it looks whether the thread has died, and sends again.
 const RECHECK_NS: u64 = 50_000_000;
 
 /// Sleeps, if somebody asked this thread to. From the stop signal's handler, or when a slow path was left; everything
@@ -77,7 +77,13 @@ pub fn suspend(pthread: usize) -> bool {
             if word.load(Ordering::Acquire) != ASKED {
                 return true;
             }
-            if !thread.suspension_changed.wait_timeout(seen, RECHECK_NS) && client::is_gone(thread) {
+            if thread.suspension_changed.wait_timeout(seen, RECHECK_NS) {
+                continue;
+            }
+            // Relaxed: looked at again above.
+            let answered = || word.load(Ordering::Relaxed) != ASKED;
+            client::keep_ours();
+            if !client::send_again(thread, answered) {
                 // It ended without telling anybody.
                 word.store(NONE, Ordering::Relaxed);
                 return false;
