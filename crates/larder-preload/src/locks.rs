@@ -9,9 +9,10 @@ use crate::runtime::Next;
 
 type Lock = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-/// Declares functions that first try the lock, and only then wait for it in a region.
+/// Declares functions that first try the lock, and only then wait for it in a region. Those with underscores are the same functions for older programs:
+/// C libraries since 2.34 have them under a version that the loader does not find unless it is named.
 macro_rules! locks {
-    ($($name:ident $wait:ident tries $try_name:literal as $try_it:ident, waits $wait_name:literal as $next:ident;)*) => {
+    ($($name:ident, $older:ident: $wait:ident tries $try_name:literal as $try_it:ident, waits $wait_name:literal as $next:ident;)*) => {
         $(
             static $try_it: Next = Next::new($try_name, None);
             static $next: Next = Next::new($wait_name, None);
@@ -31,6 +32,12 @@ macro_rules! locks {
                     }
                 }
             }
+
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $older(lock: *mut c_void) -> c_int {
+                // SAFETY: the caller's promise.
+                unsafe { $name(lock) }
+            }
         )*
         /// The C library's functions.
         pub const ALL: &[&Next] = &[$(&$try_it, &$next),*];
@@ -38,16 +45,10 @@ macro_rules! locks {
 }
 
 locks! {
-    pthread_mutex_lock mutex_wait
+    pthread_mutex_lock, __pthread_mutex_lock: mutex_wait
         tries c"pthread_mutex_trylock" as MUTEX_TRY, waits c"pthread_mutex_lock" as MUTEX_LOCK;
-    __pthread_mutex_lock mutex_wait_2
-        tries c"pthread_mutex_trylock" as MUTEX_TRY_2, waits c"__pthread_mutex_lock" as MUTEX_LOCK_2;
-    pthread_rwlock_rdlock read_wait
+    pthread_rwlock_rdlock, __pthread_rwlock_rdlock: read_wait
         tries c"pthread_rwlock_tryrdlock" as READ_TRY, waits c"pthread_rwlock_rdlock" as READ_LOCK;
-    __pthread_rwlock_rdlock read_wait_2
-        tries c"pthread_rwlock_tryrdlock" as READ_TRY_2, waits c"__pthread_rwlock_rdlock" as READ_LOCK_2;
-    pthread_rwlock_wrlock write_wait
+    pthread_rwlock_wrlock, __pthread_rwlock_wrlock: write_wait
         tries c"pthread_rwlock_trywrlock" as WRITE_TRY, waits c"pthread_rwlock_wrlock" as WRITE_LOCK;
-    __pthread_rwlock_wrlock write_wait_2
-        tries c"pthread_rwlock_trywrlock" as WRITE_TRY_2, waits c"__pthread_rwlock_wrlock" as WRITE_LOCK_2;
 }

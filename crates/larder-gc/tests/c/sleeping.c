@@ -278,6 +278,24 @@ static void in_wrlock(void) {
     CHECK(pthread_rwlock_wrlock(&rwlock) == 0);
     rwunlock();
 }
+/* The same functions under names that only programs of before 2021 know. */
+#define OLDER(name)                                           \
+    extern int older_##name(void *);                          \
+    __asm__(".symver older_" #name ", __" #name "@GLIBC_2.2.5")
+OLDER(pthread_mutex_lock);
+OLDER(pthread_rwlock_rdlock);
+OLDER(pthread_rwlock_wrlock);
+static void in_older_mutex_lock(void) {
+    CHECK(older_pthread_mutex_lock(&mutex) == 0 && pthread_mutex_unlock(&mutex) == 0);
+}
+static void in_older_rdlock(void) {
+    CHECK(older_pthread_rwlock_rdlock(&rwlock) == 0);
+    rwunlock();
+}
+static void in_older_wrlock(void) {
+    CHECK(older_pthread_rwlock_wrlock(&rwlock) == 0);
+    rwunlock();
+}
 static void in_accept(void) {
     int s = accept(in, 0, 0);
     CHECK(s >= 0);
@@ -349,6 +367,9 @@ static const struct call {
     {"barrier_wait", none, in_barrier_wait, meet},
     {"rdlock", write_locked, in_rdlock, rwunlock},
     {"wrlock", write_locked, in_wrlock, rwunlock},
+    {"older_mutex_lock", locked, in_older_mutex_lock, unlock},
+    {"older_rdlock", write_locked, in_older_rdlock, rwunlock},
+    {"older_wrlock", write_locked, in_older_wrlock, rwunlock},
     {"accept", listening, in_accept, connect_to},
     {"recv", sockets, in_recv, write_x},
     {"recvfrom", sockets, in_recvfrom, write_x},
