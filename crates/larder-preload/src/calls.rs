@@ -16,7 +16,7 @@ use core::mem::offset_of;
 use larder_threads::interposed::Table;
 
 use crate::masks::without_stop_signal;
-use crate::runtime::{Next, larder_preload_3, table};
+use crate::runtime::{Next, larder_preload_4, look_up, table};
 
 /// Declares stubs that go to the trampoline, and the C library's functions behind them.
 macro_rules! interpose {
@@ -311,15 +311,11 @@ pub unsafe extern "C" fn blocked() {
         "jmp 2b",
         ".cfi_endproc",
         personality = sym personality,
-        anchor = sym larder_preload_3,
+        anchor = sym larder_preload_4,
         enter = const offset_of!(Table, enter),
         leave = const offset_of!(Table, leave),
         look_up = sym look_up,
     )
-}
-
-extern "C" fn look_up(next: &Next) -> usize {
-    next.look_up()
 }
 
 /// What the unwinder asks when it comes to the trampoline's frame. There is nothing to catch and nothing to clean up in the

@@ -11,12 +11,12 @@ use larder_threads::interposed::{Anchor, Table};
 ///
 /// Sync: `interposed.table`.
 #[unsafe(no_mangle)]
-pub static larder_preload_3: Anchor = AtomicPtr::new(ptr::null_mut());
+pub static larder_preload_4: Anchor = AtomicPtr::new(ptr::null_mut());
 
 /// The runtime's table, if there is a runtime.
 pub fn table() -> Option<&'static Table> {
     // ORDER interposed.table: Acquire, with the store in `interposed::attach`.
-    let table = larder_preload_3.load(Ordering::Acquire);
+    let table = larder_preload_4.load(Ordering::Acquire);
     // SAFETY: the anchor holds null or the address of a static of a library that is never unloaded.
     unsafe { table.as_ref() }
 }
@@ -75,6 +75,11 @@ impl Next {
     }
 }
 
+/// [`Next::look_up`] for assembly.
+pub extern "C" fn look_up(next: &Next) -> usize {
+    next.look_up()
+}
+
 /// Stands for a function that the C library does not have.
 extern "C" fn absent() -> c_long {
     // SAFETY: the address of the calling thread's own variable.
@@ -83,8 +88,14 @@ extern "C" fn absent() -> c_long {
 }
 
 extern "C" fn look_all_up() {
-    let lists =
-        [crate::calls::ALL, crate::calls::ALL_WITH_SET, crate::locks::ALL, crate::handlers::ALL, crate::masks::ALL];
+    let lists = [
+        crate::calls::ALL,
+        crate::calls::ALL_WITH_SET,
+        crate::locks::ALL,
+        crate::children::ALL,
+        crate::handlers::ALL,
+        crate::masks::ALL,
+    ];
     lists.into_iter().flatten().for_each(|next| {
         next.address();
     });

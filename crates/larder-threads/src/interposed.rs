@@ -12,6 +12,7 @@
 //! | out of the call by `longjmp` from that handler | `Running`, as the handler was |
 //! | in the cleanup of a cancelled call | `Running`, from the moment in which the call's frame is left |
 //! | in a slow path, a collector, in a region already, on an alternate stack | left as it is: if it runs, it is signalled |
+//! | not itself, but a child of clone with its thread pointer | left as it is, also in handlers that run there |
 //!
 //! A handler may come between any two steps of `leave`, after the thread has become `Running` and before it has looked
 //! for a stop that counted on it. So every handler looks, whatever it interrupts, unless it interrupts a slow path:
@@ -22,7 +23,6 @@ use core::sync::atomic::AtomicPtr;
 
 #[cfg(not(loom))]
 use larder_sync::asymmetric;
-#[cfg(not(loom))]
 use larder_sync::atomic::Ordering;
 use larder_sync::step;
 use larder_sys::memory::KeepErrno;
@@ -30,12 +30,12 @@ use larder_sys::memory::KeepErrno;
 use crate::blocking::become_running;
 #[cfg(not(loom))]
 use crate::client;
-use crate::ground::{signal, tls};
+use crate::ground::{signal, tid, tls};
 use crate::record::{Thread, ThreadState};
 use crate::registry::REGISTRY;
 use crate::stop;
 
-/// The word that a preloaded object offers. The number in its name, `larder_preload_3`, is the version of [`Table`].
+/// The word that a preloaded object offers. The number in its name, `larder_preload_4`, is the version of [`Table`].
 pub type Anchor = AtomicPtr<Table>;
 
 /// What the runtime lends to the preloaded object. Each function may be called at any moment, on any thread, from signal
@@ -61,6 +61,10 @@ pub struct Table {
     /// `sigaction` for the stop's signal: the client's handler is called for every such signal that no stop has sent, and the kernel does not
     /// learn of it. The second argument, where it is not null, gets what the client has installed before.
     pub handle_stop_signal: extern "C" fn(*const libc::sigaction, *mut libc::sigaction),
+    /// The thread is about to make a child that has its thread pointer; see [`lend`].
+    pub lend: extern "C" fn(),
+    /// That child is gone; see [`take_back`].
+    pub take_back: extern "C" fn(),
 }
 
 /// Sync: never written.
@@ -75,6 +79,8 @@ static TABLE: Table = Table {
     stop_signal,
     fault_handler: larder_sys::watch::FAULT_HANDLER,
     handle_stop_signal,
+    lend,
+    take_back,
 };
 
 #[cfg(not(loom))]
@@ -108,8 +114,8 @@ pub fn attach() {
     unsafe {
         core::arch::asm!(
             // Said here, and not beside the functions: the preloaded object, which defines it, links the module as well.
-            ".weak larder_preload_3",
-            "mov {}, qword ptr [rip + larder_preload_3@GOTPCREL]",
+            ".weak larder_preload_4",
+            "mov {}, qword ptr [rip + larder_preload_4@GOTPCREL]",
             out(reg) anchor,
             options(nostack, readonly, preserves_flags),
         );
@@ -131,7 +137,7 @@ pub extern "C" fn enter(sp: usize) -> usize {
     // SAFETY: a thread's record outlives its registration.
     let Some(thread) = (unsafe { record.cast::<Thread>().as_ref() }) else { return 0 };
     // A slow path, or a collector: whoever stops the world holds the allocation lock, and so defers.
-    if deferring || thread.state() != ThreadState::Running || thread.is_on_handler_stack(sp) {
+    if deferring || thread.state() != ThreadState::Running || thread.is_lent() || thread.is_on_handler_stack(sp) {
         return 0;
     }
     if pending {
@@ -182,6 +188,9 @@ pub extern "C" fn handler_begins(low: usize, high: usize) -> usize {
 
 fn begin_handler(low: usize, high: usize) -> usize {
     let Some(thread) = REGISTRY.current() else { return 0 };
+    if thread.is_lent() && thread.tid() != tid() {
+        return 0;
+    }
     if low < high {
         thread.set_handler_stack(low, high);
     }
@@ -221,6 +230,23 @@ pub extern "C" fn unwound() {
     handler_begins(0, 0);
 }
 
+/// The calling thread makes a child that shares its memory and has its thread pointer, so that the thread's record looks to it like its own. From
+/// here on calls are no regions, neither the child's nor the thread's, which cannot be told apart without a system call.
+pub extern "C" fn lend() {
+    if let Some(thread) = REGISTRY.current() {
+        thread.lent.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The child of the last [`lend`] is gone, or was not made. By the thread itself, for which it has slept.
+pub extern "C" fn take_back() {
+    if let Some(thread) = REGISTRY.current() {
+        // The record may be newer than the child.
+        let lent = thread.lent.load(Ordering::Relaxed);
+        thread.lent.store(lent.saturating_sub(1), Ordering::Relaxed);
+    }
+}
+
 /// Runs `f` as the preloaded object runs a handler.
 #[cfg(loom)]
 pub fn handler(f: impl FnOnce()) {
@@ -248,4 +274,4 @@ pub fn call_interrupted_at_its_end(f: impl FnOnce()) {
     end();
 }
 
-const _: () = assert!(size_of::<Table>() == 9 * size_of::<*const c_void>());
+const _: () = assert!(size_of::<Table>() == 11 * size_of::<*const c_void>());

@@ -96,6 +96,10 @@ pub struct Thread {
     ///
     /// Sync: as `stack_pointer`.
     pub(crate) stopped_on: [AtomicUsize; 2],
+    /// How many children of clone run with this thread's thread pointer, and so take its record for their own.
+    ///
+    /// Sync: owner thread, before such a child begins and after it has ended.
+    pub(crate) lent: AtomicU32,
     /// Whether the thread is suspended on its own: see [`crate::suspend`].
     ///
     /// Sync: labels `suspend.*`.
@@ -152,6 +156,7 @@ impl Default for Thread {
             alternate: [word(), word()],
             stopped_on: [word(), word()],
             handler_stack: [word(), word()],
+            lent: AtomicU32::new(0),
             suspension: AtomicU32::new(0),
             suspension_changed: Event::new(),
             look: AtomicU32::new(0),
@@ -245,6 +250,11 @@ impl Thread {
     pub(crate) fn is_on_handler_stack(&self, sp: usize) -> bool {
         let [low, high] = [0, 1].map(|end| self.handler_stack[end].load(Ordering::Relaxed));
         (low..high).contains(&sp)
+    }
+
+    /// Whether who finds this record may be another than the thread.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.lent.load(Ordering::Relaxed) != 0
     }
 
     /// Its thread control block.

@@ -114,6 +114,7 @@ impl RegistryGuard<'_> {
         // Not 0 where the record's last thread was parked when another forked.
         record.parked.store(0, Ordering::Relaxed);
         record.announced.store(0, Ordering::Relaxed);
+        record.lent.store(0, Ordering::Relaxed);
         suspend::forget(&record.suspension);
         look::forget(record);
         record.looked.store(0, Ordering::Relaxed);
@@ -384,6 +385,7 @@ impl Registry {
         if let Some(own) = own {
             suspend::forget(&own.suspension);
             look::forget(own);
+            own.lent.store(0, Ordering::Relaxed);
             own.tid.store(tid(), Ordering::Relaxed);
             tls::with(|t| t.tid.set(own.tid()));
         }
