@@ -1,8 +1,9 @@
 //! Signal handlers: each is installed inside a wrapper that makes it a mutator, wherever the signal finds the thread.
 //!
 //! The kernel knows the wrapper, programs see their own handlers. There are [`PLACES`] wrappers, and for each signal as many
-//! places for the handlers behind them. A new handler gets the place after the last one, so that a signal that was
-//! delivered under the old action still finds the old handler, and the kernel alone decides from when on the new one counts.
+//! places for the handlers behind them. A new handler gets the place after the last one, but not that of the handler that is installed: so a
+//! signal that was delivered under the old action still finds the old handler, the kernel alone decides from when on the new one counts, and
+//! what it says was installed before can be told.
 //! No lock is taken: `sigaction` is called in handlers, and after forks.
 
 use core::ffi::{c_int, c_void};
@@ -10,6 +11,7 @@ use core::mem::transmute;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use larder_sys::signal::handling;
 use larder_threads::interposed::Table;
 
 use crate::runtime::{Next, table};
@@ -58,16 +60,27 @@ fn alternate_stack(context: &libc::ucontext_t) -> (usize, usize) {
     if (low..high).contains(&here) { (low, high) } else { (0, 0) }
 }
 
-/// The wrapper for a handler; what needs none is itself.
-fn wrapped(signal: c_int, handler: usize) -> usize {
+/// Which wrapper it is, if it is one.
+fn place_of(wrapper: usize) -> Option<usize> {
+    WRAPPERS.iter().position(|known| *known as usize == wrapper)
+}
+
+/// The wrapper for a handler; what needs none is itself, as a wrapper is that was read from the kernel. `installed` says what the signal has now.
+fn wrapped(signal: c_int, handler: usize, installed: impl FnOnce() -> usize) -> usize {
     let ours = table().is_some_and(|table| table.stop_handler as usize == handler);
     let Some(places) = HANDLERS.get(signal as usize) else { return handler };
-    if ours || matches!(handler, libc::SIG_DFL | libc::SIG_IGN | libc::SIG_ERR) || handler == SIG_HOLD {
+    if ours
+        || matches!(handler, libc::SIG_DFL | libc::SIG_IGN | libc::SIG_ERR)
+        || handler == SIG_HOLD
+        || place_of(handler).is_some()
+    {
         return handler;
     }
     let known = places.handlers.iter().position(|place| place.load(Ordering::Relaxed) == handler);
     let place = known.unwrap_or_else(|| {
-        let place = places.next.fetch_add(1, Ordering::Relaxed) as usize % PLACES;
+        let next = || places.next.fetch_add(1, Ordering::Relaxed) as usize % PLACES;
+        let (place, installed) = (next(), place_of(installed()));
+        let place = if installed == Some(place) { next() } else { place };
         places.handlers[place].store(handler, Ordering::Relaxed);
         place
     });
@@ -76,8 +89,7 @@ fn wrapped(signal: c_int, handler: usize) -> usize {
 
 /// The handler behind a wrapper; what is none is itself.
 fn unwrapped(signal: c_int, handler: usize) -> usize {
-    let place = WRAPPERS.iter().position(|wrapper| *wrapper as usize == handler);
-    match (place, HANDLERS.get(signal as usize)) {
+    match (place_of(handler), HANDLERS.get(signal as usize)) {
         (Some(place), Some(places)) => places.handlers[place].load(Ordering::Relaxed),
         _ => handler,
     }
@@ -94,6 +106,14 @@ fn table_for(signal: c_int, handler: Option<usize>) -> Option<&'static Table> {
     table().filter(|table| (table.stop_signal)() == signal && handler != Some(table.stop_handler as usize))
 }
 
+/// What the client has installed for that signal, of which the kernel does not know.
+fn installed_for_stop_signal(table: &Table) -> usize {
+    // SAFETY: zeroes are an action with an empty mask.
+    let mut installed = unsafe { core::mem::zeroed::<libc::sigaction>() };
+    (table.handle_stop_signal)(ptr::null(), &mut installed);
+    installed.sa_sigaction
+}
+
 unsafe fn install_action(next: &Next, signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     // SAFETY: the caller's promise, which is that of sigaction; a copy differs in the handler and its mask only.
     unsafe {
@@ -101,7 +121,7 @@ unsafe fn install_action(next: &Next, signal: c_int, new: *const libc::sigaction
         let mut own = new.as_ref().copied();
         if let Some(table) = table_for(signal, own.map(|own| own.sa_sigaction)) {
             if let Some(own) = &mut own {
-                own.sa_sigaction = wrapped(signal, own.sa_sigaction);
+                own.sa_sigaction = wrapped(signal, own.sa_sigaction, || installed_for_stop_signal(table));
             }
             (table.handle_stop_signal)(own.as_ref().map_or(ptr::null(), ptr::from_ref), old);
             if let Some(old) = old.as_mut() {
@@ -110,7 +130,7 @@ unsafe fn install_action(next: &Next, signal: c_int, new: *const libc::sigaction
             return 0;
         }
         if let Some(own) = &mut own {
-            let handler = wrapped(signal, own.sa_sigaction);
+            let handler = wrapped(signal, own.sa_sigaction, || handling(signal).handler);
             if let Some(table) = table()
                 && handler != own.sa_sigaction
                 && table.fault_handler as usize != own.sa_sigaction
@@ -135,14 +155,15 @@ unsafe fn install_handler(next: &Next, signal: c_int, handler: usize) -> usize {
         // SAFETY: zeroes are an action with an empty mask.
         let (mut new, mut old) =
             unsafe { (core::mem::zeroed::<libc::sigaction>(), core::mem::zeroed::<libc::sigaction>()) };
-        new.sa_sigaction = wrapped(signal, handler);
+        new.sa_sigaction = wrapped(signal, handler, || installed_for_stop_signal(table));
         // The stop signal stays open, as in `masks`.
         let new = if handler == SIG_HOLD { ptr::null() } else { ptr::from_ref(&new) };
         (table.handle_stop_signal)(new, &mut old);
         return unwrapped(signal, old.sa_sigaction);
     }
+    let handler = wrapped(signal, handler, || handling(signal).handler);
     // SAFETY: the caller's promise, which is that of signal.
-    let old = unsafe { transmute::<usize, Install>(next.address())(signal, wrapped(signal, handler)) };
+    let old = unsafe { transmute::<usize, Install>(next.address())(signal, handler) };
     unwrapped(signal, old)
 }
 
