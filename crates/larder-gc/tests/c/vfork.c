@@ -1,8 +1,10 @@
 // xtask: under larder run
 /* A child of vfork that allocates, which POSIX does not allow, while other threads of its parent allocate: `larder run`
  * makes vfork a fork, so that neither gets the other's objects. On the stock library, and on Larder without the tool,
- * the child must not allocate; there this program shows nothing. */
+ * the child must not allocate; there this program shows nothing. Before the library begins, as in a program without it, the child runs in its
+ * parent's memory as everywhere. */
 #include "check.h"
+#include <errno.h>
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,7 +30,31 @@ static void *busy(void *argument) {
     return 0;
 }
 
+/* The child says in its parent's memory why it could not become another program. */
+static volatile int error;
+#define OF_THE_C_LIBRARY(vfork)                                                                          \
+    do {                                                                                                 \
+        error = 0;                                                                                       \
+        pid_t child = vfork();                                                                           \
+        CHECK(child >= 0);                                                                               \
+        if (child == 0) {                                                                                \
+            execl("/nonexistent", "x", (char *)0);                                                       \
+            error = errno;                                                                               \
+            _exit(127);                                                                                  \
+        }                                                                                                \
+        int status;                                                                                      \
+        CHECK(error == ENOENT);                                                                          \
+        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 127);   \
+    } while (0)
+
+extern pid_t __vfork(void) __attribute__((returns_twice));
+static NOINLINE void before_the_library(void) {
+    OF_THE_C_LIBRARY(vfork);
+    OF_THE_C_LIBRARY(__vfork);
+}
+
 int main(void) {
+    before_the_library();
     GC_init();
     pthread_t t[THREADS];
     for (GC_word i = 0; i < THREADS; i++) CHECK(GC_pthread_create(&t[i], 0, busy, (void *)(i << 32)) == 0);
