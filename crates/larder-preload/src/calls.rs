@@ -15,7 +15,7 @@ use core::mem::offset_of;
 
 use larder_threads::interposed::Table;
 
-use crate::masks::without_stop_signal;
+use crate::masks::{bits_without_stop_signal, without_stop_signal};
 use crate::runtime::{Next, larder_preload_4, look_up, table};
 
 /// Declares stubs that go to the trampoline, and the C library's functions behind them.
@@ -50,14 +50,14 @@ interpose! {
         flock lockf lockf64 fcntl __fcntl fcntl64
         splice tee vmsplice sendfile sendfile64 copy_file_range
         // Waiting for several.
-        poll __poll __poll_chk ppoll __ppoll_chk select __select pselect epoll_wait epoll_pwait epoll_pwait2
+        poll __poll __poll_chk select __select epoll_wait
         eventfd_read eventfd_write
         // Sockets.
         accept accept4 connect __connect recv __recv_chk recvfrom recvmsg recvmmsg
         send __send sendto sendmsg sendmmsg
         // Time and signals.
         nanosleep __nanosleep clock_nanosleep usleep sleep thrd_sleep
-        pause sigsuspend __sigsuspend sigpause __sigpause __xpg_sigpause
+        pause __xpg_sigpause
         // Threads.
         pthread_join pthread_timedjoin_np pthread_clockjoin_np thrd_join
         pthread_barrier_wait pthread_cond_clockwait cnd_wait cnd_timedwait
@@ -73,10 +73,11 @@ interpose! {
     Some(c"GLIBC_2.3.2") => { pthread_cond_wait pthread_cond_timedwait }
 }
 
-/// Declares stubs of calls that take a set of signals, in the register given: the trampoline is called with a copy of the set without the stop
-/// signal. `sigwait` for it would take a stop away from the thread.
+/// Declares stubs of calls that take a set of signals, in the register given: the trampoline is called with what `$own` makes of it, which is without
+/// the stop signal. `sigwait` for it would take a stop away from the thread; and a handler that runs in a call which masks it is a mutator that
+/// cannot be stopped.
 macro_rules! interpose_without_stop_signal {
-    ($($set:literal: $($name:ident)*;)*) => {
+    ($($set:literal by $own:ident: $($name:ident)*;)*) => {
         #[allow(non_upper_case_globals, reason = "named like the functions")]
         mod next_with_set {
             use crate::runtime::Next;
@@ -128,7 +129,7 @@ macro_rules! interpose_without_stop_signal {
                     "ret",
                     ".cfi_endproc",
                     room = const size_of::<libc::sigset_t>() + 8,
-                    own_set = sym own_set,
+                    own_set = sym $own,
                     next = sym next_with_set::$name,
                     blocked = sym blocked,
                 )
@@ -140,7 +141,11 @@ macro_rules! interpose_without_stop_signal {
 const _: () = assert!(size_of::<libc::sigset_t>().is_multiple_of(16));
 
 interpose_without_stop_signal! {
-    "rdi": sigwait sigwaitinfo sigtimedwait;
+    "rdi" by own_set: sigwait sigwaitinfo sigtimedwait sigsuspend __sigsuspend;
+    "rcx" by own_set: ppoll __ppoll_chk;
+    "r8" by own_set: epoll_pwait epoll_pwait2;
+    "r9" by own_set: pselect;
+    "rdi" by own_bits: sigpause;
 }
 
 /// What a call gets for a client's set: `copy` without the stop signal, or null for null.
@@ -153,6 +158,19 @@ unsafe extern "C" fn own_set(set: *const libc::sigset_t, copy: *mut libc::sigset
         *copy = without_stop_signal(*set);
     }
     copy
+}
+
+/// BSD's `sigpause` or System V's, as the second argument says.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __sigpause() {
+    naked_asm!("test esi, esi", "jz {of_bsd}", "jmp {of_system_v}", of_bsd = sym sigpause, of_system_v = sym __xpg_sigpause)
+}
+
+/// The same for BSD's masks, which are passed by value.
+extern "C" fn own_bits(mask: usize, _: *mut libc::sigset_t) -> usize {
+    // A mask is an int.
+    bits_without_stop_signal(mask as c_int) as u32 as usize
 }
 
 /// The C library's own, which ends the process where a buffer is too small.

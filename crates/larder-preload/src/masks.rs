@@ -62,7 +62,7 @@ unsafe extern "C" fn sigprocmask(how: c_int, set: *const libc::sigset_t, old: *m
 }
 
 /// BSD's masks of 32 signals, without the stop signal.
-fn bits_without_stop_signal(mask: c_int) -> c_int {
+pub fn bits_without_stop_signal(mask: c_int) -> c_int {
     stop_signal().filter(|&signal| signal <= 32).map_or(mask, |signal| mask & !(1 << (signal - 1)))
 }
 

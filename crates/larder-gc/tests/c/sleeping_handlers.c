@@ -204,6 +204,13 @@ static void *cancelled(void *which) {
         sem_post(&go);
         for (;;) pthread_cond_wait(&condition, &mutex);
         pthread_cleanup_pop(0);
+    } else if ((GC_word)which == 2) {
+        sigset_t set;
+        sigfillset(&set);
+        pthread_cleanup_push(clean, cell);
+        sem_post(&go);
+        for (;;) ppoll(0, 0, 0, &set);
+        pthread_cleanup_pop(0);
     } else {
         pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, 0);
         pthread_cleanup_push(clean, cell);
@@ -217,9 +224,9 @@ static void cancellations(int rounds) {
     for (int i = 0; i < rounds; i++) {
         pthread_t t;
         void *result;
-        CHECK(GC_pthread_create(&t, 0, cancelled, (void *)(GC_word)(i % 3)) == 0);
+        CHECK(GC_pthread_create(&t, 0, cancelled, (void *)(GC_word)(i % 4)) == 0);
         while (sem_wait(&go) != 0) {}
-        if (i % 2) usleep(200);
+        if (i % 8 < 4) usleep(200);
         CHECK(GC_pthread_cancel(t) == 0 && GC_pthread_join(t, &result) == 0 && result == PTHREAD_CANCELED);
         CHECK(cleaned == i + 1);
     }
