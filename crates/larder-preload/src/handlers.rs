@@ -40,8 +40,8 @@ extern "C" fn run<const PLACE: usize>(signal: c_int, info: *mut libc::siginfo_t,
     let handler = unsafe { transmute::<usize, Handler>(handler) };
     let Some(table) = table() else { return handler(signal, info, context) };
     // SAFETY: on x86-64 the kernel passes a context to every handler, whether it was asked for or not.
-    let (low, high) = unsafe { alternate_stack(&*context.cast::<libc::ucontext_t>()) };
-    let region = (table.handler_begins)(low, high);
+    let (low, high, disarmed) = unsafe { alternate_stack(&*context.cast::<libc::ucontext_t>()) };
+    let region = (table.handler_begins)(low, high, usize::from(disarmed));
     handler(signal, info, context);
     (table.handler_ends)(region);
 }
@@ -52,12 +52,17 @@ larder_sys::handler!(fn wrapper_2 => run::<2>);
 larder_sys::handler!(fn wrapper_3 => run::<3>);
 static WRAPPERS: [Handler; PLACES] = [wrapper_0, wrapper_1, wrapper_2, wrapper_3];
 
-/// The alternate stack that the calling handler runs on, or an empty range.
-fn alternate_stack(context: &libc::ucontext_t) -> (usize, usize) {
+/// The kernel takes such a stack back while a handler runs on it. (Linux 4.7; the C library has no name for it.)
+const SS_AUTODISARM: c_int = c_int::MIN;
+
+/// The alternate stack that the calling handler runs on, and whether it is disarmed; or an empty range. A handler that interrupts one on a disarmed
+/// stack gets an empty range, and runs there as well.
+fn alternate_stack(context: &libc::ucontext_t) -> (usize, usize, bool) {
     let low = context.uc_stack.ss_sp.addr();
     let high = low + context.uc_stack.ss_size;
     let here = larder_sys::thread::stack_pointer().addr();
-    if (low..high).contains(&here) { (low, high) } else { (0, 0) }
+    let disarmed = context.uc_stack.ss_flags & SS_AUTODISARM != 0;
+    if (low..high).contains(&here) { (low, high, disarmed) } else { (0, 0, false) }
 }
 
 /// Which wrapper it is, if it is one.

@@ -207,6 +207,11 @@ pub fn alternate_stack_in_use() -> Option<AlternateStack> {
 }
 
 impl AlternateStack {
+    /// A stack of which the kernel says nothing while a handler runs there: it was set up with SS_AUTODISARM.
+    pub fn disarmed(low: usize, high: usize) -> Self {
+        Self { low, high }
+    }
+
     /// The stack pointer that was interrupted when the thread entered this stack.
     ///
     /// The kernel's frame at the top of the stack holds a `ucontext` that names the stack itself; it is looked for from the

@@ -47,7 +47,7 @@ pub struct Table {
     /// Ends a region that `enter` began; see [`leave`].
     pub leave: extern "C" fn(),
     /// Makes a signal handler a mutator; see [`handler_begins`].
-    pub handler_begins: extern "C" fn(usize, usize) -> usize,
+    pub handler_begins: extern "C" fn(usize, usize, usize) -> usize,
     /// Takes that back; see [`handler_ends`].
     pub handler_ends: extern "C" fn(usize),
     /// Ends a region whose frame is unwound; see [`unwound`].
@@ -180,19 +180,19 @@ fn leave_slow(thread: &Thread) {
     become_running(thread);
 }
 
-/// Makes the client's handler that begins now a mutator. `low..high` is the alternate stack that it runs on, or empty.
-/// Returns what [`handler_ends`] wants.
-pub extern "C" fn handler_begins(low: usize, high: usize) -> usize {
-    begin_handler(low, high)
+/// Makes the client's handler that begins now a mutator. `low..high` is the alternate stack that it runs on, or empty; `disarmed` is not 0 where the
+/// kernel does not know that meanwhile. Returns what [`handler_ends`] wants.
+pub extern "C" fn handler_begins(low: usize, high: usize, disarmed: usize) -> usize {
+    begin_handler(low, high, disarmed != 0)
 }
 
-fn begin_handler(low: usize, high: usize) -> usize {
+fn begin_handler(low: usize, high: usize, disarmed: bool) -> usize {
     let Some(thread) = REGISTRY.current() else { return 0 };
     if thread.is_lent() && thread.tid() != tid() {
         return 0;
     }
     if low < high {
-        thread.set_handler_stack(low, high);
+        thread.set_handler_stack(low, high, disarmed);
     }
     let (deferring, pending) = tls::with(|t| (t.slow_depth.get() != 0, t.stop_pending.get() != 0));
     if deferring {
@@ -227,7 +227,7 @@ pub extern "C" fn handler_ends(region: usize) {
 
 /// The frame of a call is unwound, because the thread was cancelled or ends: what runs from here on is a mutator.
 pub extern "C" fn unwound() {
-    handler_begins(0, 0);
+    handler_begins(0, 0, 0);
 }
 
 /// The calling thread makes a child that shares its memory and has its thread pointer, so that the thread's record looks to it like its own. From
@@ -250,7 +250,7 @@ pub extern "C" fn take_back() {
 /// Runs `f` as the preloaded object runs a handler.
 #[cfg(loom)]
 pub fn handler(f: impl FnOnce()) {
-    let region = begin_handler(0, 0);
+    let region = begin_handler(0, 0, false);
     f();
     handler_ends(region);
 }

@@ -23,7 +23,7 @@ pub(crate) struct Place {
 impl Place {
     /// Where the calling thread stands, whose frames and saved registers lie at and above `sp`. A system call.
     pub(crate) fn of(thread: &Thread, sp: usize) -> Self {
-        match signal::alternate_stack_in_use() {
+        match signal::alternate_stack_in_use().or_else(|| thread.disarmed_stack_at(sp)) {
             None => Self { stack_pointer: sp, alternate: [0, 0] },
             Some(stack) => {
                 // SAFETY: the range is this thread's own stack, in use.

@@ -5,6 +5,7 @@ use larder_sync::parker::Event;
 use larder_sync::step;
 
 use crate::client::Signals;
+use crate::ground::signal::AlternateStack;
 
 /// Where a thread is in its life, as the collector cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,10 @@ pub struct Thread {
     ///
     /// Sync: owner thread alone.
     pub(crate) handler_stack: [AtomicUsize; 2],
+    /// Whether that stack was set up with SS_AUTODISARM: the kernel does not know that a handler runs there. By library path alone nobody notes it.
+    ///
+    /// Sync: owner thread alone.
+    pub(crate) is_disarmed: AtomicU32,
     /// The thread control block, for thread-local storage.
     ///
     /// Sync: as `tid`.
@@ -156,6 +161,7 @@ impl Default for Thread {
             alternate: [word(), word()],
             stopped_on: [word(), word()],
             handler_stack: [word(), word()],
+            is_disarmed: AtomicU32::new(0),
             lent: AtomicU32::new(0),
             suspension: AtomicU32::new(0),
             suspension_changed: Event::new(),
@@ -240,16 +246,28 @@ impl Thread {
         self.alternate[1].store(high, Ordering::Relaxed);
     }
 
-    /// Notes the alternate stack that a handler of the client runs on.
-    pub(crate) fn set_handler_stack(&self, low: usize, high: usize) {
+    /// Notes the alternate stack that a handler of the client runs on, and whether it is disarmed meanwhile.
+    pub(crate) fn set_handler_stack(&self, low: usize, high: usize, disarmed: bool) {
         self.handler_stack[0].store(low, Ordering::Relaxed);
         self.handler_stack[1].store(high, Ordering::Relaxed);
+        self.is_disarmed.store(u32::from(disarmed), Ordering::Relaxed);
+    }
+
+    fn handler_stack(&self) -> [usize; 2] {
+        [0, 1].map(|end| self.handler_stack[end].load(Ordering::Relaxed))
     }
 
     /// Whether the address is of that stack. By address, so that a handler which leaves by `longjmp` leaves it.
     pub(crate) fn is_on_handler_stack(&self, sp: usize) -> bool {
-        let [low, high] = [0, 1].map(|end| self.handler_stack[end].load(Ordering::Relaxed));
+        let [low, high] = self.handler_stack();
         (low..high).contains(&sp)
+    }
+
+    /// That stack, where it is disarmed and the address is of it.
+    pub(crate) fn disarmed_stack_at(&self, sp: usize) -> Option<AlternateStack> {
+        let [low, high] = self.handler_stack();
+        let is_here = self.is_disarmed.load(Ordering::Relaxed) != 0 && (low..high).contains(&sp);
+        is_here.then(|| AlternateStack::disarmed(low, high))
     }
 
     /// Whether who finds this record may be another than the thread.

@@ -115,6 +115,7 @@ impl RegistryGuard<'_> {
         record.parked.store(0, Ordering::Relaxed);
         record.announced.store(0, Ordering::Relaxed);
         record.lent.store(0, Ordering::Relaxed);
+        record.is_disarmed.store(0, Ordering::Relaxed);
         suspend::forget(&record.suspension);
         look::forget(record);
         record.looked.store(0, Ordering::Relaxed);

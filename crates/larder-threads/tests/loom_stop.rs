@@ -93,7 +93,7 @@ impl Heap {
             Act::CallAndHandle => interposed::call(|| interposed::handler(|| self.run(me))),
             Act::CallAndJump => {
                 assert_ne!(interposed::enter(1), 0);
-                interposed::handler_begins(0, 0);
+                interposed::handler_begins(0, 0, 0);
                 self.run(me);
             }
             Act::HandleAtTheEnd => {
