@@ -217,6 +217,10 @@ pub fn init(options: &Options) {
         larder_sys::die!("cannot register the main thread: out of memory");
     }
     if is_main && let Some(own) = REGISTRY.current() {
+        if let Some((low, high)) = thread::stack_bounds() {
+            settings::MAIN_STACK[0].store(low.addr(), Ordering::Relaxed);
+            settings::MAIN_STACK[1].store(high.addr(), Ordering::Relaxed);
+        }
         settings::MAIN.store(core::ptr::from_ref(own).cast_mut(), Ordering::Relaxed);
     }
     larder_sys::control_block::find();

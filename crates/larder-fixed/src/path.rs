@@ -98,8 +98,8 @@ impl Search<'_> {
         cycle::for_each_thread(|t| {
             if matches!(t.state(), ThreadState::Running | ThreadState::Blocked) {
                 let sp = if core::ptr::eq(t, own) { own_sp } else { t.stack_pointer() };
-                if sp < stacks::stack_base(t) {
-                    self.range(sp, stacks::stack_base(t));
+                if let Some((low, high)) = stacks::live_from(t, sp) {
+                    self.range(low, high);
                 }
                 t.alternate_stacks().into_iter().flatten().for_each(|(low, high)| self.range(low, high));
             }

@@ -1,6 +1,6 @@
 //! Where the stacks of threads are that a cycle scans.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use larder_sys::specific;
 use larder_threads::{Thread, ThreadState};
@@ -36,19 +36,48 @@ fn has_stack(t: &Thread) -> bool {
 
 /// The live part of the ordinary stack of a thread that stands still.
 pub(crate) fn live_stack(t: &Thread) -> Option<(usize, usize)> {
-    let (base, sp) = (stack_base(t), t.stack_pointer());
-    (has_stack(t) && sp < base).then_some((sp, base))
+    if has_stack(t) { live_from(t, t.stack_pointer()) } else { None }
+}
+
+/// What is live of the stack of a thread that stands at `sp`.
+///
+/// The main thread may stand above the place where the client's variable says that its stack begins: the client called `GC_init` with
+/// a base in a frame that has returned since, or has left a fiber and not said so. Then the stack is live up to where the system
+/// began it. Of other threads nobody knows that without asking the C library, which may use malloc.
+pub(crate) fn live_from(t: &Thread, sp: usize) -> Option<(usize, usize)> {
+    let base = stack_base(t);
+    if sp < base {
+        return Some((sp, base));
+    }
+    let [low, high] = settings::MAIN_STACK.each_ref().map(|end| end.load(Ordering::Relaxed));
+    (is_main(t) && (low..high).contains(&sp)).then_some((sp, high))
+}
+
+fn is_main(t: &Thread) -> bool {
+    core::ptr::eq(t, settings::MAIN.load(Ordering::Relaxed))
+}
+
+/// The door's variable, which says where the main thread's stack begins, for that thread.
+fn variable_of(t: &Thread) -> Option<&'static AtomicPtr<u8>> {
+    // SAFETY: `set_main_stack_base_variable` stored a static.
+    unsafe { settings::MAIN_STACK_BASE.load(Ordering::Relaxed).as_ref() }.filter(|_| is_main(t))
 }
 
 /// Where a thread's stack begins. For the main thread the door's variable counts, which fibers move.
-pub(crate) fn stack_base(t: &Thread) -> usize {
-    let variable = settings::MAIN_STACK_BASE.load(Ordering::Relaxed);
-    // SAFETY: `set_main_stack_base_variable` stored a static.
-    match unsafe { variable.as_ref() } {
-        Some(v) if core::ptr::eq(t, settings::MAIN.load(Ordering::Relaxed)) => {
-            let base = v.load(Ordering::Relaxed).addr();
-            if base == 0 { t.stack_base() } else { base }
-        }
-        _ => t.stack_base(),
+fn stack_base(t: &Thread) -> usize {
+    match variable_of(t).map_or(0, |variable| variable.load(Ordering::Relaxed).addr()) {
+        0 => t.stack_base(),
+        base => base,
+    }
+}
+
+/// Has the calling thread's stack begin at `here`, if it is said to begin deeper.
+pub(crate) fn reach(t: &Thread, here: *mut u8) {
+    if stack_base(t) >= here.addr() {
+        return;
+    }
+    match variable_of(t) {
+        Some(variable) => variable.store(here, Ordering::Relaxed),
+        None => t.set_stack_base(here.addr()),
     }
 }

@@ -1,6 +1,7 @@
 //! Threads as clients see them: registering, creating, joining, blocking.
 
 use core::ffi::{c_int, c_void};
+use core::hint::black_box;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use larder_blocks::class::CLASSES;
@@ -11,7 +12,7 @@ use larder_threads::{REGISTRY, Thread, blocking, defer, stop, suspend};
 use larder_units::Nanos;
 
 use crate::heap::{self, HEAP};
-use crate::{finalization, gate, own_threads, refill, stats};
+use crate::{finalization, gate, own_threads, refill, settings, stacks, stats};
 
 /// The type of a thread's start routine.
 pub type StartFn = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -257,13 +258,27 @@ pub unsafe fn do_blocking(f: blocking::Callback, argument: *mut c_void) -> *mut 
     unsafe { blocking::blocking(f, argument) }
 }
 
-/// Runs `f(argument)` as a mutator inside a blocking region.
+/// Runs `f(argument)` as a mutator inside a blocking region. A stack that was said to begin deeper than here begins here from now on.
 ///
 /// # Safety
 /// As for any call of `f`.
 pub unsafe fn call_with_gc_active(f: blocking::Callback, argument: *mut c_void) -> *mut c_void {
+    // Of this frame, which lies above what is searched.
+    let mut base = 0u8;
+    if let Some(t) = REGISTRY.current() {
+        stacks::reach(t, black_box(&raw mut base));
+    }
     // SAFETY: the caller's promise.
-    unsafe { blocking::active(f, argument) }
+    let result = unsafe { blocking::active(f, argument) };
+    // Keeps the call from becoming a jump, after which the frame would be gone.
+    black_box(&raw mut base);
+    result
+}
+
+/// Where the main thread's stack begins, as the C library knows it: one past its highest address. `None` where another thread has initialised the heap.
+pub fn main_stack_end() -> Option<*mut u8> {
+    let [_, high] = settings::MAIN_STACK.each_ref().map(|end| end.load(Ordering::Relaxed));
+    (high != 0).then(|| core::ptr::with_exposed_provenance_mut(high))
 }
 
 /// Where the calling thread's stack begins; null when it is not registered.

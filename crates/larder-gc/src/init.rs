@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use larder_fixed::{cycle, hooks, lock, pacing, roots, stats};
 use larder_sys::clock::now;
-use larder_sys::thread::{main_stack_base, pid, stack_bounds, tid, yield_now};
+use larder_sys::thread::{main_stack_base, tid, yield_now};
 use larder_units::Nanos;
 
 use crate::data::{
@@ -65,9 +65,9 @@ pub unsafe extern "C" fn initialise() {
     hooks::INITIALISE.set(Some(initialise));
     hooks::BEFORE_CYCLE.set(Some(sync_variables));
     let options = env::read();
-    set_stack_bottom();
     larder_fixed::settings::set_main_stack_base_variable(&GC_stackbottom);
     larder_fixed::init(&options);
+    set_stack_bottom();
     forking::install();
     threads::note_main();
     // SAFETY: callable by anyone who does not hold the lock.
@@ -79,10 +79,9 @@ pub unsafe extern "C" fn initialise() {
     STATE.store(READY, Ordering::Release);
 }
 
-/// Sets `GC_stackbottom` unless the client did.
+/// Sets `GC_stackbottom` unless the client did. Until then the heap uses what the loader says.
 fn set_stack_bottom() {
-    let bottom =
-        if tid() == pid() { stack_bounds().map_or_else(main_stack_base, |(_, end)| end) } else { main_stack_base() };
+    let bottom = larder_fixed::threads::main_stack_end().unwrap_or_else(main_stack_base);
     // Relaxed: an address that stands for itself; before initialisation there is one thread that stores here.
     let _ = GC_stackbottom.compare_exchange(core::ptr::null_mut(), bottom, Ordering::Relaxed, Ordering::Relaxed);
 }

@@ -7,7 +7,6 @@
 use core::ffi::c_void;
 
 use larder_sync::step;
-use larder_sys::thread::stack_pointer;
 
 use crate::ground::{signal, tls, with_registers_spilled};
 use crate::look;
@@ -64,15 +63,7 @@ pub unsafe fn active(f: Callback, argument: *mut c_void) -> *mut c_void {
 
 /// As [`active`], for a closure.
 pub fn active_region<R>(f: impl FnOnce() -> R) -> R {
-    let Some(thread) = own().filter(|t| t.state() == ThreadState::Blocked) else {
-        // The stack base of a thread that was registered deeper than here must cover this frame.
-        if let Some(thread) = own()
-            && thread.stack_base() < stack_pointer().addr()
-        {
-            thread.set_stack_base(stack_pointer().addr());
-        }
-        return f();
-    };
+    let Some(thread) = own().filter(|t| t.state() == ThreadState::Blocked) else { return f() };
     let region = thread.place();
     become_running(thread);
     let result = f();

@@ -37,7 +37,7 @@ pub(super) fn look_in_stop(marker: &mut Marker<'_, View>) {
     let watches = *way == Way::Watch(Kind::Uffd);
     let mut left = policy::stacks_at_once(pause_goal()).0;
     look_at_stopped(marker, *round, *looks_at_stacks, |t| {
-        let bytes = stacks::stack_base(t).saturating_sub(t.stack_pointer());
+        let bytes = stacks::live_stack(t).map_or(0, |(low, high)| high - low);
         let waits = watches && policy::is_watched_although_it_runs(Bytes(bytes));
         let now = all || (t.state() != ThreadState::Blocked && bytes <= left && !waits);
         left = left.saturating_sub(if now { bytes } else { 0 });
