@@ -224,8 +224,8 @@ pub fn init(options: &Options) {
         settings::MAIN.store(core::ptr::from_ref(own).cast_mut(), Ordering::Relaxed);
     }
     larder_sys::control_block::find();
-    if !is_main && larder_sys::control_block::give_number() {
-        // Its stack goes when it ends.
+    if larder_sys::control_block::give_number() {
+        // Nobody would answer for it when it has ended: the main thread ends before its process by pthread_exit.
         crate::threads::unregister_at_the_end();
     }
     larder_sys::specific::find();

@@ -21,8 +21,8 @@ pub(crate) static DONT_EXPAND: AtomicBool = AtomicBool::new(false);
 pub(crate) static ENTIRE_HEAP: AtomicBool = AtomicBool::new(false);
 pub(crate) static LEAST_STEP: AtomicUsize = AtomicUsize::new(1);
 pub(crate) static BYTES_PER_FINALIZER: AtomicUsize = AtomicUsize::new(0);
-/// The record of the thread whose stack base the client's variable holds; null where that thread is not there. A child that another
-/// thread forked has its process's id in a thread with another stack.
+/// The record of the thread whose stack base the client's variable holds; null where that thread is not registered (any more). A child that
+/// another thread forked has its process's id in a thread with another stack.
 pub(crate) static MAIN: AtomicPtr<larder_threads::Thread> = AtomicPtr::new(core::ptr::null_mut());
 /// The main thread's stack, `[low, high)`, as the C library knows it; empty where that is not known.
 pub(crate) static MAIN_STACK: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];

@@ -71,6 +71,16 @@ fn stack_base(t: &Thread) -> usize {
     }
 }
 
+/// The calling thread, whose record this is, is about to be unregistered: the record may become another thread's, whose stack does not
+/// begin where the client's variable says.
+pub(crate) fn forget_main(t: &Thread) {
+    if is_main(t) {
+        t.set_stack_base(stack_base(t));
+        // Release: a collector that stops this thread in between finds the base in the one or in the other place.
+        settings::MAIN.store(core::ptr::null_mut(), Ordering::Release);
+    }
+}
+
 /// Has the calling thread's stack begin at `here`, if it is said to begin deeper.
 pub(crate) fn reach(t: &Thread, here: *mut u8) {
     if stack_base(t) >= here.addr() {

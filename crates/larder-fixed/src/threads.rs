@@ -70,6 +70,7 @@ fn keep_result(result: usize) {
 
 /// Gives the thread's own buffers back and unregisters it.
 fn leave(result: usize) -> bool {
+    REGISTRY.current().inspect(|t| stacks::forget_main(t));
     if let Some(t) = REGISTRY.current()
         && !t.buffers().is_null()
     {
@@ -297,6 +298,11 @@ pub unsafe fn set_stack_base(thread: *mut c_void, base: *mut u8) {
         let target = unsafe { thread.cast::<Thread>().as_ref() }.unwrap_or(t);
         target.set_stack_base(base.addr());
     }
+}
+
+/// Whether a handle is that of the thread whose stack begins where the client's variable says.
+pub fn is_main(handle: *mut c_void) -> bool {
+    !handle.is_null() && handle == settings::MAIN.load(Ordering::Relaxed).cast()
 }
 
 /// A handle of the calling thread for [`set_stack_base`]; null when it is not registered.

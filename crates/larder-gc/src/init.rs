@@ -12,7 +12,7 @@ use crate::data::{
     GC_dont_gc, GC_finalize_on_demand, GC_find_leak, GC_free_space_divisor, GC_greatest_plausible_heap_addr,
     GC_java_finalization, GC_least_plausible_heap_addr, GC_no_dls, GC_stackbottom, Int, Word,
 };
-use crate::{callbacks, env, errors, forking, progress, settings, stats as counters, threads};
+use crate::{callbacks, env, errors, forking, progress, settings, stats as counters};
 
 const NEW: u32 = 0;
 const RUNNING: u32 = 1;
@@ -69,7 +69,6 @@ pub unsafe extern "C" fn initialise() {
     larder_fixed::init(&options);
     set_stack_bottom();
     forking::install();
-    threads::note_main();
     // SAFETY: callable by anyone who does not hold the lock.
     unsafe { sync_variables() };
     publish();

@@ -88,7 +88,8 @@ fn address_map() {
     error_line!("---------- Begin address map ----------");
     // SAFETY: a C string; the descriptor is closed; the buffer is as long as said.
     unsafe {
-        let fd = libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        // The main thread may have ended, and then `/proc/self` has no map.
+        let fd = libc::open(c"/proc/thread-self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         while let Ok(n @ 1..) = usize::try_from(libc::read(fd, part.as_mut_ptr().cast(), part.len())) {
             print::error_bytes(&part[..n]);
         }

@@ -8,10 +8,10 @@
 use core::ffi::{c_int, c_void};
 use core::hint::black_box;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::Ordering;
 
 use larder_fixed::threads::{self, StartFn};
-use larder_sys::thread::{pid, stack_bounds, tid};
+use larder_sys::thread::stack_bounds;
 
 use crate::callbacks::abort;
 use crate::data::{GC_stackbottom, Int};
@@ -30,22 +30,6 @@ const USUAL_RESTART: c_int = libc::SIGXCPU;
 static SUSPEND_SIGNAL: Int = Int::new(USUAL_SUSPEND);
 /// The signal that resumes a thread in libgc, `SIGXCPU`. Larder resumes by a futex; clients keep the signal unblocked.
 static RESTART_SIGNAL: Int = Int::new(USUAL_RESTART);
-
-/// The handle of the main thread, null until it is registered. For that thread `GC_stackbottom` is what counts.
-static MAIN: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-
-/// Notes the calling thread's handle if it is the main thread. At initialisation, which registers the caller.
-pub fn note_main() {
-    if tid() == pid() {
-        // Relaxed: a handle that stands for itself.
-        MAIN.store(threads::current_handle(), Ordering::Relaxed);
-    }
-}
-
-fn is_main(thread: *mut c_void) -> bool {
-    // Relaxed: as in `note_main`.
-    !thread.is_null() && thread == MAIN.load(Ordering::Relaxed)
-}
 
 /// `struct GC_stack_base`.
 #[repr(C)]
@@ -167,7 +151,7 @@ pub unsafe extern "C" fn GC_get_stack_base(into: *mut StackBase) -> c_int {
 pub unsafe extern "C" fn GC_get_my_stackbottom(into: *mut StackBase) -> *mut c_void {
     let thread = threads::current_handle();
     // Relaxed: an address that stands for itself.
-    let base = if is_main(thread) { GC_stackbottom.load(Ordering::Relaxed) } else { threads::my_stack_base() };
+    let base = if threads::is_main(thread) { GC_stackbottom.load(Ordering::Relaxed) } else { threads::my_stack_base() };
     // SAFETY: the caller's place for the result.
     unsafe { (*into).base = base };
     thread
@@ -180,7 +164,7 @@ pub unsafe extern "C" fn GC_set_stackbottom(thread: *mut c_void, base: *const St
     // SAFETY: the caller's structure.
     let base = unsafe { (*base).base };
     let thread = if thread.is_null() && is_ready() { threads::current_handle() } else { thread };
-    if !is_ready() || is_main(thread) {
+    if !is_ready() || threads::is_main(thread) {
         // Relaxed: an address that stands for itself, which the heap reads in a stopped world.
         GC_stackbottom.store(base, Ordering::Relaxed);
     } else if !thread.is_null() {

@@ -57,15 +57,15 @@ const REGIONS: usize = 256;
 /// Entries that one read returns: 4 KiB of stack.
 const ENTRIES: usize = 512;
 
-/// `/proc/self/pagemap`, open.
+/// `/proc/thread-self/pagemap`, open. Once the main thread has ended, `/proc/self` knows no memory.
 pub struct Pagemap(i32);
 
 impl Pagemap {
     /// Opens it. A child of fork must not go on with its parent's, which shows the parent's memory.
     pub fn open() -> Result<Self, WatchError> {
         // SAFETY: a C string; the descriptor is closed when this is dropped.
-        let fd = unsafe { libc::open(c"/proc/self/pagemap".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-        if fd < 0 { Err(WatchError::of("open(/proc/self/pagemap)")) } else { Ok(Self(fd)) }
+        let fd = unsafe { libc::open(c"/proc/thread-self/pagemap".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        if fd < 0 { Err(WatchError::of("open(/proc/thread-self/pagemap)")) } else { Ok(Self(fd)) }
     }
 
     /// Calls `f(from, to)` for each run of pages of that category; with `protect` they are write-protected first, in the
@@ -199,7 +199,7 @@ impl Pagemap {
             // SAFETY: the buffer has room for as many entries.
             let n = unsafe { libc::pread(self.0, entries.as_mut_ptr().cast(), wanted * size_of::<u64>(), offset) };
             if n != (wanted * size_of::<u64>()) as isize {
-                return Err(WatchError::of("read(/proc/self/pagemap)"));
+                return Err(WatchError::of("read(/proc/thread-self/pagemap)"));
             }
             for (i, _) in entries[..wanted].iter().enumerate().filter(|(_, entry)| *entry & BIT != 0) {
                 f(at + i * PAGE.0, at + (i + 1) * PAGE.0);

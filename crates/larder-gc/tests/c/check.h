@@ -79,6 +79,10 @@ static UNUSED int occurs(const char *part, const char *text) {
     return n;
 }
 
+/* Whether the program runs on Larder: the stock library has no such function. */
+extern void *dlsym(void *, const char *);
+static UNUSED int is_larder(void) { return dlsym(0, "GC_print_backtrace") != 0; }
+
 /* Overwrites the part of the stack where dead frames may hold stale pointers. */
 static NOINLINE __attribute__((unused)) void clear_stack(void) {
     volatile char dead[16384];

@@ -1,10 +1,6 @@
 /* GC_init called deep in the stack with a base of its own there: once that function has returned, the main thread stands above
  * its stack's base. GC_call_with_gc_active moves the base up to its own frame, also from within GC_do_blocking. */
 #include "check.h"
-#include <dlfcn.h>
-
-/* The stock library has no such function. */
-static int is_larder(void) { return dlsym(RTLD_DEFAULT, "GC_print_backtrace") != 0; }
 
 enum { OBJECTS = 20, ROUNDS = 3 };
 
