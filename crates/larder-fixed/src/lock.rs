@@ -4,7 +4,10 @@
 //!
 //! Order of locks: loader, cycle, allocation, registry, classes, large objects, pool.
 
+use core::ffi::c_void;
+
 use larder_sync::lock::Lock;
+use larder_sys::unwind::{self, Function, Unwound};
 use larder_threads::defer;
 
 pub(crate) static ALLOCATION: Lock = Lock::new();
@@ -16,6 +19,29 @@ pub fn with<R>(f: impl FnOnce() -> R) -> R {
     // SAFETY: taken above.
     unsafe { release() };
     result
+}
+
+/// Runs a client's `f(argument)` with the lock held. Where it is unwound, the lock is given back.
+///
+/// # Safety
+/// As for the call of `f`.
+pub unsafe fn call(f: Function, argument: *mut c_void) -> *mut c_void {
+    acquire();
+    // SAFETY: the caller's promise.
+    let result = unsafe { unwind::call::<Held>(f, argument) };
+    // SAFETY: taken above.
+    unsafe { release() };
+    result
+}
+
+/// A client's function runs with the lock.
+struct Held;
+
+impl Unwound for Held {
+    fn unwound() {
+        // SAFETY: `call` took it.
+        unsafe { release() };
+    }
 }
 
 /// Takes the lock.

@@ -144,7 +144,9 @@ macro_rules! variadic {
             // bytes, 32 with padding), the register save area (six words, eight vectors: 176 bytes), 8 bytes that
             // align the call.
             naked_asm!(
+                ".cfi_startproc",
                 "sub rsp, 216",
+                ".cfi_adjust_cfa_offset 216",
                 "mov [rsp + 40], rsi",
                 "mov [rsp + 48], rdx",
                 "mov [rsp + 56], rcx",
@@ -171,7 +173,9 @@ macro_rules! variadic {
                 "mov rsi, rsp",
                 "call {target}",
                 "add rsp, 216",
+                ".cfi_adjust_cfa_offset -216",
                 "ret",
+                ".cfi_endproc",
                 target = sym $target,
             )
         }

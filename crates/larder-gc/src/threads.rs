@@ -1,9 +1,9 @@
 //! Threads: creating them through the collector, registering those of others, blocking regions, and stack bases.
 //!
 //! A client's function that is called from here may end its thread, by `pthread_exit` or by being cancelled: then the
-//! C library unwinds through these frames. They own nothing that would have to be dropped, and they are declared
-//! `extern "C"` and not
-//! `"C-unwind"` on purpose: with panics that abort, the latter puts a stop into each such frame.
+//! C library unwinds through these frames, as an exception that the function throws does. They own nothing that would have to
+//! be dropped, and they are declared `extern "C"` and not `"C-unwind"` on purpose: with panics that abort, the latter puts a stop into
+//! each such frame. What has to be put right meanwhile, `larder_sys::unwind` is told.
 
 use core::ffi::{c_int, c_void};
 use core::hint::black_box;

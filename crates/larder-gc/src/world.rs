@@ -20,7 +20,7 @@ pub type ClientFn = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GC_call_with_alloc_lock(f: ClientFn, argument: *mut c_void) -> *mut c_void {
     // SAFETY: the client's function, with what it expects.
-    lock::with(|| unsafe { f(argument) })
+    unsafe { lock::call(f, argument) }
 }
 
 /// Takes the allocation lock.

@@ -30,5 +30,6 @@ pub mod specific;
 pub mod thread;
 pub mod tls;
 pub mod topology;
+pub mod unwind;
 pub mod vector;
 pub mod watch;

@@ -60,29 +60,57 @@ pub fn stack_pointer() -> *mut u8 {
 }
 
 /// Spills the callee-saved registers to the stack and calls `f(stack_pointer, argument)`: everything that the caller
-/// held in registers lies at or above the pointer that `f` gets, until `f` returns.
+/// held in registers lies at or above the pointer that `f` gets, until `f` returns. An exception passes.
 #[unsafe(naked)]
 pub extern "C" fn with_spilled_registers(f: extern "C" fn(*mut u8, *mut u8), argument: *mut u8) {
     // The return address and six registers are 56 bytes; eight more align the stack for the call.
     naked_asm!(
+        ".cfi_startproc",
         "push rbp",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbp, 0",
         "push rbx",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbx, 0",
         "push r12",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r12, 0",
         "push r13",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r13, 0",
         "push r14",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r14, 0",
         "push r15",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r15, 0",
         "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
         "mov rax, rdi",
         "mov rdi, rsp",
         "call rax",
         "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
         "pop r15",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore r15",
         "pop r14",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore r14",
         "pop r13",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore r13",
         "pop r12",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore r12",
         "pop rbx",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore rbx",
         "pop rbp",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore rbp",
         "ret",
+        ".cfi_endproc",
     )
 }
 
@@ -95,11 +123,13 @@ const DEAD_WORDS: usize = 320;
 pub extern "C" fn clear_dead_frames() {
     // The caller is not a leaf, so nothing of its own lies below the return address.
     naked_asm!(
+        ".cfi_startproc",
         "mov ecx, {words}",
         "lea rdi, [rsp - 8 * {words}]",
         "xor eax, eax",
         "rep stosq",
         "ret",
+        ".cfi_endproc",
         words = const DEAD_WORDS,
     )
 }
@@ -108,6 +138,7 @@ pub extern "C" fn clear_dead_frames() {
 #[unsafe(naked)]
 pub extern "C" fn clear_nearest_dead_frames() {
     naked_asm!(
+        ".cfi_startproc",
         "xorps xmm0, xmm0",
         "lea rax, [rsp - 1024]",
         "2:",
@@ -119,6 +150,7 @@ pub extern "C" fn clear_nearest_dead_frames() {
         "cmp rax, rsp",
         "jne 2b",
         "ret",
+        ".cfi_endproc",
     )
 }
 

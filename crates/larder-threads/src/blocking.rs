@@ -7,6 +7,8 @@
 use core::ffi::c_void;
 
 use larder_sync::step;
+use larder_sys::thread::stack_pointer;
+use larder_sys::unwind::{self, Unwound};
 
 use crate::ground::{signal, tls, with_registers_spilled};
 use crate::look;
@@ -14,8 +16,7 @@ use crate::place::Place;
 use crate::record::{Thread, ThreadState};
 use crate::stop::{self, Obstacle};
 
-/// A callback with its argument, as C passes them.
-pub type Callback = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+pub use larder_sys::unwind::Function as Callback;
 
 fn own<'a>() -> Option<&'a Thread> {
     let record = tls::with(|t| t.record.get()).cast::<Thread>();
@@ -29,8 +30,26 @@ fn own<'a>() -> Option<&'a Thread> {
 /// # Safety
 /// `f` may be called with `argument`, and does not use the heap except through [`active`].
 pub unsafe fn blocking(f: Callback, argument: *mut c_void) -> *mut c_void {
+    // A region that is unwound inside a region stays where it was: lower on the stack than what is live of the outer one.
+    if own().is_some_and(|thread| thread.state() == ThreadState::Blocked) {
+        // SAFETY: the caller vouches for the callback.
+        return region(|| unsafe { f(argument) });
+    }
     // SAFETY: the caller vouches for the callback.
-    region(|| unsafe { f(argument) })
+    region(|| unsafe { unwind::call::<RegionEnds>(f, argument) })
+}
+
+/// A region is unwound: what runs from here on is a mutator.
+struct RegionEnds;
+
+impl Unwound for RegionEnds {
+    fn unwound() {
+        // The callback may have unregistered the thread.
+        if let Some(thread) = own() {
+            become_running(thread);
+            thread.leave_place();
+        }
+    }
 }
 
 /// As [`blocking`], for a closure, which does not use the heap except through [`active_region`].
@@ -57,8 +76,25 @@ pub fn region<R>(f: impl FnOnce() -> R) -> R {
 /// # Safety
 /// `f` may be called with `argument`.
 pub unsafe fn active(f: Callback, argument: *mut c_void) -> *mut c_void {
+    if own().is_none_or(|thread| thread.state() != ThreadState::Blocked) {
+        // SAFETY: the caller vouches for the callback.
+        return unsafe { f(argument) };
+    }
     // SAFETY: the caller vouches for the callback.
-    active_region(|| unsafe { f(argument) })
+    active_region(|| unsafe { unwind::call::<RegionResumes>(f, argument) })
+}
+
+/// A mutator inside a region is unwound: the region goes on.
+struct RegionResumes;
+
+impl Unwound for RegionResumes {
+    fn unwound() {
+        if let Some(thread) = own() {
+            // The region's own place is not at hand; this one is lower on the same stack.
+            thread.publish(Place::of(thread, stack_pointer().addr()));
+            thread.set_state(ThreadState::Blocked);
+        }
+    }
 }
 
 /// As [`active`], for a closure.
