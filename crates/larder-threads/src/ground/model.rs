@@ -51,7 +51,7 @@ impl Arena {
 /// The runtime's thread-local block.
 pub(crate) mod tls {
     use larder_sync::signals;
-    use larder_sys::tls::ThreadBlock;
+    pub(crate) use larder_sys::tls::ThreadBlock;
 
     larder_sync::loom::thread_local! {
         static BLOCK: ThreadBlock = unmet();
