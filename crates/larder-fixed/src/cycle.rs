@@ -415,7 +415,7 @@ struct Stage<'a> {
 /// The cycle proper, with what is live of this thread's stacks published.
 fn collect_standing(stage: &mut Stage<'_>) {
     aftermath::settle_events();
-    lock::acquire();
+    lock::acquire_for_client();
     hooks::event(Event::Start);
     hooks::call(&hooks::START);
     finalization::decide_toggles();
@@ -491,7 +491,7 @@ fn collect_standing(stage: &mut Stage<'_>) {
         finalization::tell_awaiting(record.finalizable as usize);
     }
     // SAFETY: taken above.
-    unsafe { lock::release() };
+    unsafe { lock::release_from_client() };
     let resumed = timeline.add(PhaseKind::Stop, begun, stopped.signalled as usize);
     let aftermath = completed.then(|| Aftermath::new(number, record.live, stage.request.unmap, next, stage.group));
     stage.wakes_last = aftermath.as_ref().is_none_or(|aftermath| aftermath.is_short);

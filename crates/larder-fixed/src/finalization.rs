@@ -99,9 +99,11 @@ pub enum Registration {
     Finalizer(usize),
 }
 
-/// Gives `f` everything that is registered: links, long links, finalizers. Under the allocation lock.
+/// Gives `f` everything that is registered: links, long links, finalizers. Under the allocation lock, which the caller may hold.
 pub fn for_each_registered(f: &mut dyn FnMut(Registration)) {
-    with_tables(|t| {
+    lock::with_or_held(|| {
+        // SAFETY: under the lock, and nobody changes them while a client's function runs.
+        let t = unsafe { &*TABLES.0.get() };
         t.short.for_each(|link, object| f(Registration::Link(link, object)));
         t.long.for_each(|link, object| f(Registration::LongLink(link, object)));
         t.finalizers.for_each_registered(|object| f(Registration::Finalizer(object)));

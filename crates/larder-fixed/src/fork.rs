@@ -1,6 +1,6 @@
 //! Fork: the child has one thread, a consistent heap, and no helpers.
 
-use larder_sys::list_lock;
+use larder_sys::{list_lock, loader};
 
 use crate::cycle;
 
@@ -24,6 +24,7 @@ extern "C" fn in_child() {
 /// Registers the handlers with the C library.
 pub(crate) fn install() {
     list_lock::find();
+    loader::find();
     // SAFETY: the handlers live as long as the process: the library is never unloaded (`-z nodelete`).
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }

@@ -1,12 +1,15 @@
 //! The allocation lock, in libgc's sense: it guards roots, finalizers and links, and no cycle runs while it is held.
 //!
-//! The collector holds it from before the stop until links are cleared. A holder must not allocate.
+//! The collector holds it from before the stop until links are cleared. A holder must not allocate. A client's function that runs with the lock may ask what libgc
+//! answers without: the thread is known to hold it ([`is_held`]).
 //!
 //! Order of locks: loader, cycle, allocation, registry, classes, large objects, pool.
 
 use core::ffi::c_void;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_sync::lock::Lock;
+use larder_sys::tls;
 use larder_sys::unwind::{self, Function, Unwound};
 use larder_threads::defer;
 
@@ -21,16 +24,22 @@ pub fn with<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Runs `f`, which only looks at what the lock guards, or changes what its holders may change, with the lock held: by this call, or already by the calling thread for
+/// a client's function that runs now. libgc takes no lock for such.
+pub fn with_or_held<R>(f: impl FnOnce() -> R) -> R {
+    if is_held() { f() } else { with(f) }
+}
+
 /// Runs a client's `f(argument)` with the lock held. Where it is unwound, the lock is given back.
 ///
 /// # Safety
 /// As for the call of `f`.
 pub unsafe fn call(f: Function, argument: *mut c_void) -> *mut c_void {
-    acquire();
+    acquire_for_client();
     // SAFETY: the caller's promise.
     let result = unsafe { unwind::call::<Held>(f, argument) };
     // SAFETY: taken above.
-    unsafe { release() };
+    unsafe { release_from_client() };
     result
 }
 
@@ -40,8 +49,35 @@ struct Held;
 impl Unwound for Held {
     fn unwound() {
         // SAFETY: `call` took it.
-        unsafe { release() };
+        unsafe { release_from_client() };
     }
+}
+
+/// The thread that holds the lock for a client's functions, by its thread block; 0 while none does, or only inside of the runtime, where what
+/// the lock guards may be half changed.
+///
+/// Sync: only a thread's own store makes it the thread's own.
+static HOLDER: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the calling thread holds the lock for a client's function.
+pub fn is_held() -> bool {
+    HOLDER.load(Ordering::Relaxed) == tls::block().addr()
+}
+
+/// Takes the lock for functions of a client that run until [`release_from_client`].
+pub fn acquire_for_client() {
+    acquire();
+    HOLDER.store(tls::block().addr(), Ordering::Relaxed);
+}
+
+/// Undoes [`acquire_for_client`].
+///
+/// # Safety
+/// The calling thread called that.
+pub unsafe fn release_from_client() {
+    HOLDER.store(0, Ordering::Relaxed);
+    // SAFETY: the caller's promise.
+    unsafe { release() };
 }
 
 /// Takes the lock.

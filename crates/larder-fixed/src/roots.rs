@@ -5,7 +5,8 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
 use larder_sys::arena::Arena;
-use larder_sys::loader;
+use larder_sys::list_lock;
+use larder_sys::loader::{self, Object};
 use larder_sys::pagemap::Pagemap;
 use larder_threads::Thread;
 use larder_trace::{Entry, Interior, Marker, Objects};
@@ -177,28 +178,54 @@ fn is_off(program: bool) -> bool {
 }
 
 /// Whether `address` lies in data of the program or of a library that a cycle searches, as opposed to a registered range.
-/// Takes the loader's list and the allocation lock.
+/// Takes the allocation lock, which the caller may hold, and without that the loader's list.
 pub fn is_static_data(address: usize) -> bool {
     let holds = |r: &Range| (r.low..r.high).contains(&address);
-    if with_roots(|r| r.registered.as_slice().iter().any(holds) || r.excluded.as_slice().iter().any(holds)) {
+    let is_another = crate::lock::with_or_held(|| {
+        // SAFETY: under the lock, and nobody changes them while a client's function runs.
+        let r = unsafe { &*ROOTS.0.get() };
+        r.registered.as_slice().iter().any(holds) || r.excluded.as_slice().iter().any(holds)
+    });
+    if is_another {
         return false;
     }
     let mut found = false;
-    for_each_static_range(|low, high| found |= (low..high).contains(&address));
+    let mut look = |object: &Object<'_>| static_ranges(object, |low, high| found |= (low..high).contains(&address));
+    // The list comes before the lock: who has it may be a collector that waits for the caller.
+    if !(crate::lock::is_held() && loader::look_at_object_of(address, &mut look)) {
+        loader::for_each_object(|object| {
+            look(object);
+            true
+        });
+    }
     found
 }
 
-/// Calls `f(low, high)` for each range of static data that cycles search, before exclusions.
+/// Calls `f(low, high)` for each range of static data that cycles search, before exclusions. Takes the loader's list.
 pub fn for_each_static_range(mut f: impl FnMut(usize, usize)) {
-    let own = (&raw const ROOTS).addr();
     loader::for_each_object(|object| {
-        let program = object.name.is_empty();
-        let off = is_off(program);
-        if !off && (program || !object.contains(own)) {
-            object.writable_ranges(&mut f);
-        }
+        static_ranges(object, &mut f);
         true
     });
+}
+
+/// As [`for_each_static_range`]. False, without a call, where the caller holds the allocation lock and somebody else the loader's list: the list comes
+/// before the lock.
+pub fn try_for_each_static_range(f: impl FnMut(usize, usize)) -> bool {
+    if crate::lock::is_held() {
+        return list_lock::try_with(|| for_each_static_range(f)).is_some();
+    }
+    for_each_static_range(f);
+    true
+}
+
+/// Calls `f(low, high)` for each range of one object's static data.
+fn static_ranges(object: &Object<'_>, f: impl FnMut(usize, usize)) {
+    let own = (&raw const ROOTS).addr();
+    let program = object.name.is_empty();
+    if !is_off(program) && (program || !object.contains(own)) {
+        object.writable_ranges(f);
+    }
 }
 
 /// Whether a thread was stopped while the C library was replacing its vector of thread-local blocks: it must run on for a moment,
@@ -253,10 +280,10 @@ pub(crate) unsafe fn for_each_thread_local_of(
     });
 }
 
-/// Calls `f(low, high)` for each registered range.
+/// Calls `f(low, high)` for each registered range. Takes the allocation lock, which the caller may hold.
 pub fn for_each_registered(f: impl FnMut(usize, usize)) {
-    // SAFETY: the lock is taken.
-    crate::lock::with(|| unsafe { for_each_registered_locked(f) });
+    // SAFETY: under the lock.
+    crate::lock::with_or_held(|| unsafe { for_each_registered_locked(f) });
 }
 
 /// As [`for_each_registered`].

@@ -352,7 +352,7 @@ pub(crate) fn with_stopped_world(f: impl FnOnce()) {
 pub fn stop_world() {
     let mask = gate::mask();
     gate::keep_collectors_out();
-    crate::lock::acquire();
+    crate::lock::acquire_for_client();
     mask.set();
     core::mem::ManuallyDrop::new(REGISTRY.lock_to_stop()).stop_world();
     EXTERNAL.store(1, Ordering::Relaxed);
@@ -365,7 +365,7 @@ pub fn start_world() {
         // SAFETY: `stop_world` on this thread took both locks.
         unsafe {
             REGISTRY.resume_and_unlock();
-            crate::lock::release();
+            crate::lock::release_from_client();
         }
         gate::let_collectors_in();
         mask.set();

@@ -88,7 +88,7 @@ fn set_stack_bottom() {
 /// Hands the client's variables to the heap: called before each decision to collect.
 ///
 /// # Safety
-/// The caller does not hold the allocation lock.
+/// The caller does not hold the allocation lock, unless as a client's function does.
 pub unsafe extern "C" fn sync_variables() {
     roots::set_no_dls(GC_no_dls.is_set());
     larder_fixed::settings::set_java_finalization(GC_java_finalization.is_set());
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn sync_variables() {
     if GC_dont_gc.is_set() == TOLD_DISABLED.is_set() {
         return;
     }
-    lock::with(|| {
+    lock::with_or_held(|| {
         let disabled = GC_dont_gc.is_set();
         if disabled != TOLD_DISABLED.is_set() {
             TOLD_DISABLED.set(c_int::from(disabled));
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn sync_variables() {
 /// Hands the client's variables to the heap now. For setters: before initialisation there is nothing to tell.
 pub fn sync_now() {
     if is_ready() {
-        // SAFETY: setters are called without the lock.
+        // SAFETY: setters are called without the lock, or by functions that run with it.
         unsafe { sync_variables() };
     }
 }

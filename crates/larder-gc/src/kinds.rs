@@ -103,9 +103,9 @@ pub extern "C" fn GC_new_free_list_inner() -> *mut *mut c_void {
 /// The caller holds the allocation lock.
 unsafe fn without_lock<R>(f: impl FnOnce() -> R) -> R {
     // SAFETY: the caller's promise; it is taken again before anything else happens.
-    unsafe { lock::release() };
+    unsafe { lock::release_from_client() };
     let result = f();
-    lock::acquire();
+    lock::acquire_for_client();
     result
 }
 

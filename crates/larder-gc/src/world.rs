@@ -26,14 +26,14 @@ pub unsafe extern "C" fn GC_call_with_alloc_lock(f: ClientFn, argument: *mut c_v
 /// Takes the allocation lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_alloc_lock() {
-    lock::acquire();
+    lock::acquire_for_client();
 }
 
 /// Releases the allocation lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GC_alloc_unlock() {
     // SAFETY: the caller took it.
-    unsafe { lock::release() }
+    unsafe { lock::release_from_client() }
 }
 
 /// Stops all other threads until [`GC_start_world_external`].
@@ -70,10 +70,13 @@ pub fn dump(name: Option<&CStr>) {
         size += high - low;
         log_line!("From {low:#x} to {high:#x}");
     });
-    roots::for_each_static_range(|low, high| {
+    let is_complete = roots::try_for_each_static_range(|low, high| {
         size += high - low;
         log_line!("From {low:#x} to {high:#x} (temporary)");
     });
+    if !is_complete {
+        log_line!("(those of the program and of libraries are not known: the loader's list is in use)");
+    }
     log_line!("GC_root_size= {size}\n");
     dump_sections();
     let [free, unmapped] = stats::pool_bytes();

@@ -116,6 +116,22 @@ pub fn may_be_held_by(thread: i32) -> bool {
     seen.lock != 0 && (seen.owner == thread || seen.owner == 0)
 }
 
+/// Runs `f` with the lock, if nobody else has it now. Where the lock was not found, `f` has to take it itself in any case, and may wait.
+pub fn try_with<R>(f: impl FnOnce() -> R) -> Option<R> {
+    let mutex = LOCK.load(Ordering::Relaxed).cast::<libc::pthread_mutex_t>();
+    if mutex.is_null() {
+        return Some(f());
+    }
+    // SAFETY: `find` found a mutex of the C library's there, which is never unmapped, and it is recursive.
+    if unsafe { libc::pthread_mutex_trylock(mutex) } != 0 {
+        return None;
+    }
+    let result = f();
+    // SAFETY: taken above.
+    unsafe { libc::pthread_mutex_unlock(mutex) };
+    Some(result)
+}
+
 /// Whether the page of an address is mapped.
 fn is_mapped(address: usize) -> bool {
     const PAGE: usize = larder_units::PAGE.0;
@@ -170,6 +186,24 @@ mod tests {
             assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
             done.wait();
             assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 7), "status {status:#x}");
+        });
+    }
+
+    #[test]
+    fn a_lock_that_another_thread_has_is_not_waited_for() {
+        find();
+        let (held, done) = (Barrier::new(2), Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                loader::with_objects_held(|| {
+                    held.wait();
+                    assert_eq!(try_with(|| 1), Some(1), "its own");
+                    done.wait();
+                })
+            });
+            held.wait();
+            assert_eq!(try_with(|| 2), None);
+            done.wait();
         });
     }
 

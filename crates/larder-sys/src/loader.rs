@@ -1,6 +1,7 @@
 //! What the dynamic loader knows: which objects are mapped, and where their writable data and thread-local storage lie.
 
 use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::list_lock;
 use crate::thread::thread_pointer;
@@ -89,6 +90,67 @@ pub fn for_each_object<F: FnMut(&Object<'_>) -> bool>(mut f: F) {
         };
         f(&Object { name, base: info.dlpi_addr as usize, headers, tls_module: info.dlpi_tls_modid })
     });
+}
+
+/// `struct dl_find_object` of dlfcn.h, as glibc has it on this architecture.
+#[repr(C)]
+struct FoundObject {
+    flags: u64,
+    start: *const libc::Elf64_Ehdr,
+    end: *const u8,
+    map: *const LinkMap,
+    eh_frame: *const c_void,
+    reserved: [u64; 7],
+}
+
+/// The public beginning of `struct link_map` of link.h.
+#[repr(C)]
+struct LinkMap {
+    base: usize,
+    name: *const c_char,
+}
+
+type FindObject = unsafe extern "C" fn(*const c_void, *mut FoundObject) -> i32;
+
+/// `_dl_find_object`, null where the C library has none (before glibc 2.35). Sync: written at initialisation; the function is code.
+static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Looks for what [`look_at_object_of`] wants. For initialisation.
+pub fn find() {
+    // SAFETY: a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
+    FIND_OBJECT.store(found, Ordering::Relaxed);
+}
+
+/// Calls `f` for the object that has `address` in its image, if one has, without taking the loader's list. The caller knows that the object stays mapped: it has a
+/// use for the address. False where that cannot be done.
+pub fn look_at_object_of(address: usize, f: impl FnOnce(&Object<'_>)) -> bool {
+    let find = FIND_OBJECT.load(Ordering::Relaxed);
+    if find.is_null() {
+        return false;
+    }
+    // SAFETY: `find` stores the function of this name; zeroes are a structure for it to fill in.
+    unsafe {
+        let find = core::mem::transmute::<*mut c_void, FindObject>(find);
+        let mut found = core::mem::zeroed::<FoundObject>();
+        if find(core::ptr::with_exposed_provenance(address), &mut found) != 0 {
+            return true;
+        }
+        // An image begins with its header, unless it was linked in a strange way.
+        let header = &*found.start;
+        if header.e_ident[..4] != *b"\x7fELF" || header.e_phentsize as usize != size_of::<libc::Elf64_Phdr>() {
+            return false;
+        }
+        let headers = found.start.wrapping_byte_add(header.e_phoff as usize).cast::<libc::Elf64_Phdr>();
+        let map = &*found.map;
+        f(&Object {
+            name: if map.name.is_null() { c"" } else { CStr::from_ptr(map.name) },
+            base: map.base,
+            headers: core::slice::from_raw_parts(headers, header.e_phnum as usize),
+            tls_module: 0,
+        });
+    }
+    true
 }
 
 /// Calls `f` with the name and the headers of every object that is listed, mapped or not.
@@ -222,6 +284,33 @@ mod tests {
             true
         });
         assert!(data && tls);
+    }
+
+    #[test]
+    fn an_object_is_found_by_an_address_as_in_the_list() {
+        find();
+        let seen = |object: &Object<'_>| {
+            let mut ranges = Vec::new();
+            object.writable_ranges(|a, b| ranges.push((a, b)));
+            (object.name.to_owned(), object.base, ranges)
+        };
+        let mark = (&raw const MARK).addr();
+        // SAFETY: asks for an address only.
+        let of_c = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"environ".as_ptr()) }.addr();
+        for address in [mark, of_c] {
+            let (mut listed, mut found) = (None, None);
+            for_each_object(|object| {
+                if object.contains(address) {
+                    listed = Some(seen(object));
+                }
+                true
+            });
+            assert!(look_at_object_of(address, |object| found = Some(seen(object))), "since glibc 2.35");
+            assert!(listed.is_some());
+            assert_eq!(found, listed);
+        }
+        let local = 0u8;
+        assert!(look_at_object_of((&raw const local).addr(), |_| unreachable!("the stack is in no object")));
     }
 
     #[test]

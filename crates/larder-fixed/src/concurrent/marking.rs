@@ -157,7 +157,7 @@ fn start_in_stopped_world() {
 /// Stops the world for `f`, which has the locks of the classes and of the large objects as well. Returns when that was asked for, and when
 /// it was over. The caller holds the cycle lock.
 pub(super) fn in_short_stop(kind: PhaseKind, f: impl FnOnce()) -> (Nanos, Nanos) {
-    lock::acquire();
+    lock::acquire_for_client();
     let begun = clock::now();
     let registry = REGISTRY.lock_to_stop();
     let threads = cycle::stop_between_no_vectors(&registry).signalled as usize;
@@ -174,7 +174,7 @@ pub(super) fn in_short_stop(kind: PhaseKind, f: impl FnOnce()) -> (Nanos, Nanos)
     registry.resume_world();
     drop(registry);
     // SAFETY: taken above.
-    unsafe { lock::release() };
+    unsafe { lock::release_from_client() };
     let State { figures, timeline, .. } = own_state();
     let resumed = timeline.add(kind, begun, threads);
     figures.start_pause = figures.start_pause.max(resumed.since(begun));
