@@ -91,7 +91,7 @@ impl Search<'_> {
 
     fn roots(&mut self, own_sp: usize) {
         // SAFETY: the lock is held, see `find`.
-        unsafe { roots::for_each_registered_locked(|low, high| self.range(low, high)) };
+        unsafe { roots::for_each_searched_locked(|low, high| self.range(low, high)) };
         roots::for_each_static_range(|low, high| self.range(low, high));
         finalization::push_roots(|word| self.come_to(word, 0, Referrer::Finalizer));
         let own = larder_threads::REGISTRY.current().map_or(core::ptr::null(), core::ptr::from_ref);

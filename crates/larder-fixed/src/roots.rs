@@ -85,6 +85,22 @@ struct Roots {
     excluded: Ranges,
 }
 
+impl Roots {
+    /// Calls `f(low, high)` for each part of a range that is not excluded.
+    fn for_each_part(&self, range: Range, f: &mut impl FnMut(usize, usize)) {
+        let Range { mut low, high } = range;
+        // Excluded ranges are few; they need not be sorted, since each pass takes the lowest that is left.
+        while low < high {
+            let cut = self.excluded.as_slice().iter().filter(|e| e.high > low && e.low < high).min_by_key(|e| e.low);
+            let Some(cut) = cut else { return f(low, high) };
+            if cut.low > low {
+                f(low, cut.low);
+            }
+            low = cut.high;
+        }
+    }
+}
+
 struct Guarded(UnsafeCell<Roots>);
 // SAFETY: used under the allocation lock only.
 unsafe impl Sync for Guarded {}
@@ -152,7 +168,7 @@ pub fn clear() {
     with_roots(|r| r.registered.used = 0);
 }
 
-/// The words of `[low, high)` are never roots as static data.
+/// The words of `[low, high)` are never roots as static data, nor as part of a registered range.
 pub fn exclude(low: usize, high: usize) {
     with_roots(|r| r.excluded.push(&mut r.arena, Range { low: low & !7, high: high.next_multiple_of(8) }));
 }
@@ -295,6 +311,16 @@ pub(crate) unsafe fn for_each_registered_locked(mut f: impl FnMut(usize, usize))
     unsafe { &*ROOTS.0.get() }.registered.as_slice().iter().for_each(|r| f(r.low, r.high));
 }
 
+/// As [`for_each_registered`], less what is excluded.
+///
+/// # Safety
+/// The caller holds the allocation lock.
+pub(crate) unsafe fn for_each_searched_locked(mut f: impl FnMut(usize, usize)) {
+    // SAFETY: the caller's promise.
+    let roots = unsafe { &*ROOTS.0.get() };
+    roots.registered.as_slice().iter().for_each(|&range| roots.for_each_part(range, &mut f));
+}
+
 /// Bytes of static data from which on the kernel is asked which pages hold something. Large tables are often used in part: reading
 /// a page that nobody wrote costs a fault, once, and its time in every cycle.
 const SPARSE: usize = 256 << 10;
@@ -343,12 +369,12 @@ pub(crate) fn push_all_static(marker: &mut Marker<'_, View>) -> usize {
     bytes
 }
 
-/// Calls `f(low, high)` for each registered range, and for what may hold something of each range of static data, less what is excluded.
+/// Calls `f(low, high)` for each registered range and for what may hold something of each range of static data, both less what is excluded.
 /// The caller holds the loader's list and the allocation lock. The world may run: what is written after the kernel was asked is found by
 /// the next call.
 pub(crate) fn for_each_range_of_cycle(mut push: impl FnMut(usize, usize)) {
     // SAFETY: the caller holds the allocation lock.
-    unsafe { for_each_registered_locked(&mut push) };
+    unsafe { for_each_searched_locked(&mut push) };
     let mut pages = None;
     for_each_static_range_of_cycle(|low, high| for_each_filled(&mut pages, low, high, &mut push));
 }
@@ -375,24 +401,7 @@ fn for_each_static_range_of_cycle(mut push: impl FnMut(usize, usize)) {
                         return;
                     }
                 }
-                let mut low = low;
-                // Excluded ranges are few; they need not be sorted, since each pass takes the lowest that is left.
-                while low < high {
-                    let cut =
-                        roots.excluded.as_slice().iter().filter(|e| e.high > low && e.low < high).min_by_key(|e| e.low);
-                    match cut {
-                        None => {
-                            push(low, high);
-                            break;
-                        }
-                        Some(e) => {
-                            if e.low > low {
-                                push(low, e.low);
-                            }
-                            low = e.high;
-                        }
-                    }
-                }
+                roots.for_each_part(Range { low, high }, &mut push);
             });
         }
         true

@@ -36,7 +36,7 @@ pub extern "C" fn GC_clear_roots() {
     roots::clear();
 }
 
-/// Keeps a range from being searched as static data.
+/// Keeps a range from being searched as static data, or as part of a range of [`GC_add_roots`].
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_exclude_static_roots(low: *mut c_void, high: *mut c_void) {
     if low < high {
