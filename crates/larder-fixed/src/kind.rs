@@ -111,10 +111,11 @@ pub fn new_proc(f: MarkProc) -> Option<usize> {
     })
 }
 
-/// Registers a mark procedure under a reserved number that the client chose.
-pub fn set_reserved_proc(number: usize, f: MarkProc) -> bool {
-    if number < RESERVED_PROCS {
+/// Registers a mark procedure under a number that is reserved for clients to choose, or that [`new_proc`] returned. False where it is neither.
+pub fn set_proc(number: usize, f: MarkProc) -> bool {
+    let is_known = number < PROCS_USED.load(Ordering::Relaxed);
+    if is_known {
         larder_trace::marker::set_proc(number, f);
     }
-    number < RESERVED_PROCS
+    is_known
 }

@@ -32,6 +32,17 @@ pub fn allocate_or_exhausted(kind: usize, bytes: usize) -> *mut c_void {
     if p.is_null() { allocate_slow_or_exhausted(kind, bytes) } else { p.cast() }
 }
 
+/// As [`allocate_or_exhausted`], and whether the object is new: what the client's function returns is the client's.
+pub fn allocate_or_told(kind: usize, bytes: usize) -> (*mut c_void, bool) {
+    // SAFETY: as in `allocate_or_exhausted`.
+    let mut p = unsafe { allocate_from_buffer(kind, bytes) };
+    if p.is_null() {
+        // SAFETY: as in `allocate_or_exhausted`.
+        p = unsafe { allocate_slow(kind, bytes) };
+    }
+    if p.is_null() { (out_of_memory_slow(bytes), false) } else { (p.cast(), true) }
+}
+
 #[cold]
 #[inline(never)]
 fn allocate_slow_or_exhausted(kind: usize, bytes: usize) -> *mut c_void {

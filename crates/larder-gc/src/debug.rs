@@ -20,7 +20,7 @@ use larder_fixed::finalization::{FinalizerFn, Order};
 use larder_fixed::object::{self, Found};
 use larder_fixed::{barrier, kind, lock, roots};
 
-use crate::alloc::{GC_free, GC_malloc};
+use crate::alloc::{GC_free, GC_malloc, allocate_or_told};
 use crate::callbacks::abort;
 use crate::data::{GC_debug_header_size, GC_find_leak, Int};
 use crate::finalize::{OldFinalizer, register};
@@ -242,26 +242,36 @@ pub fn print_smashed(what: &str, place: usize, facts: &Facts) {
 
 /// Allocates a debug object of a kind.
 fn allocate(kind: usize, bytes: usize, place: Place, function: &str) -> *mut c_void {
+    allocate_or_tell(kind, bytes, place, function).0
+}
+
+/// As [`allocate`], and whether the object is new: what an out-of-memory function returns is the client's.
+fn allocate_or_tell(kind: usize, bytes: usize, place: Place, function: &str) -> (*mut c_void, bool) {
     if !is_started() {
         start();
     }
     let kind = if kind == kind::POINTER_FREE { POINTER_FREE.get() as usize } else { kind };
     // The extra byte that the heap adds is the first of the guard.
     let wanted = bytes.checked_next_multiple_of(WORD).and_then(|bytes| bytes.checked_add(HEADER + WORD - extra_byte()));
-    let cell = allocate_any(kind, wanted.unwrap_or(usize::MAX));
+    let wanted_or_most = wanted.unwrap_or(usize::MAX);
+    let (cell, is_new) = if kind::uncollectable(kind) {
+        (allocate_any(kind, wanted_or_most), true)
+    } else {
+        allocate_or_told(kind, wanted_or_most)
+    };
     let file = Text(if place.file.is_null() { c"unknown".as_ptr() } else { place.file });
     if cell.is_null() {
         error_line!("{function}({bytes}) returning NULL ({file}:{})", place.line);
-        return cell;
+        return (cell, false);
     }
     // An out-of-memory function may have returned whatever it had.
     match object::cell(cell.addr()) {
-        Some(found) if found.base == cell.addr() && found.size >= wanted.unwrap_or(usize::MAX) => {
+        Some(found) if found.base == cell.addr() && found.size >= wanted_or_most => {
             // Under the lock that the collector holds: a cycle must not meet a header without its guards.
             lock::with(|| Debugged { base: found.base, cell: found.size }.make(bytes, Place { file: file.0, ..place }));
-            cell.wrapping_byte_add(HEADER)
+            (cell.wrapping_byte_add(HEADER), is_new)
         }
-        _ => cell,
+        _ => (cell, false),
     }
 }
 
@@ -309,8 +319,8 @@ pub extern "C" fn GC_debug_generic_or_special_malloc(
 /// # Safety
 /// `structure` is what the kind's mark procedure expects.
 pub unsafe fn gcj_malloc(kind: usize, bytes: usize, structure: *mut c_void, place: Place) -> *mut c_void {
-    let object = allocate(kind, bytes.max(WORD), place, "GC_debug_gcj_malloc");
-    if !object.is_null() {
+    let (object, is_new) = allocate_or_tell(kind, bytes.max(WORD), place, "GC_debug_gcj_malloc");
+    if is_new {
         // SAFETY: the first word of the new object's user part.
         unsafe { *object.cast::<*mut c_void>() = structure };
     }

@@ -4,7 +4,7 @@ use core::ffi::{c_char, c_int, c_void};
 
 use larder_fixed::kind::{self, MarkProc};
 
-use crate::alloc::allocate_or_exhausted;
+use crate::alloc::allocate_or_told;
 use crate::callbacks::abort;
 use crate::data::{GC_gcj_debug_kind, GC_gcj_kind};
 use crate::debug::{self, Place};
@@ -22,7 +22,8 @@ const fn procedure_descriptor(index: usize, environment: usize) -> usize {
     (((environment << 6) | index) << 2) | 2
 }
 
-/// Makes the two kinds, and `procedure` the one of the given index. Once; later calls change nothing.
+/// Makes the two kinds, and `procedure` the one of the given index, which is reserved or was returned by `GC_new_proc`. Once; later calls
+/// change nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_init_gcj_malloc(index: c_int, procedure: MarkProc) {
     crate::init::GC_init();
@@ -30,7 +31,7 @@ pub extern "C" fn GC_init_gcj_malloc(index: c_int, procedure: MarkProc) {
         return;
     }
     let index = usize::try_from(index).unwrap_or(usize::MAX);
-    if !kind::set_reserved_proc(index, procedure) {
+    if !kind::set_proc(index, procedure) {
         abort(c"GC_init_gcj_malloc: bad index");
     }
     let by_structure = ((-DESCRIPTOR_OFFSET - INDIRECT_BIAS) as usize) | PER_OBJECT;
@@ -62,8 +63,8 @@ fn known(kind: c_int) -> usize {
 /// # Safety
 /// `structure` holds a descriptor in its second word for as long as the object lives.
 unsafe fn allocate(kind: c_int, bytes: usize, structure: *mut c_void) -> *mut c_void {
-    let object = allocate_or_exhausted(known(kind), bytes);
-    if !object.is_null() {
+    let (object, is_new) = allocate_or_told(known(kind), bytes);
+    if is_new {
         // SAFETY: the first word of the new object. A cycle before this store sees zero there, which the marker skips.
         unsafe { *object.cast::<*mut c_void>() = structure };
     }
