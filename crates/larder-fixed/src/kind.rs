@@ -85,9 +85,9 @@ pub(crate) fn names_own_descriptor(kind: usize) -> bool {
     KINDS[kind].descriptor.load(Ordering::Relaxed) & TAG == PER_OBJECT
 }
 
-/// Defines a kind; `None` when there are too many. With `adjust` the object's size is added to the descriptor.
+/// Defines a kind; `None` when there are too many. Under the allocation lock, which the caller may hold. With `adjust` the object's size is added to the descriptor.
 pub fn new_kind(descriptor: usize, adjust: bool, clear: bool) -> Option<usize> {
-    crate::lock::with(|| {
+    crate::lock::with_or_held(|| {
         let n = KINDS_USED.load(Ordering::Relaxed);
         let k = KINDS.get(n)?;
         k.descriptor.store(descriptor, Ordering::Relaxed);
@@ -98,9 +98,9 @@ pub fn new_kind(descriptor: usize, adjust: bool, clear: bool) -> Option<usize> {
     })
 }
 
-/// Registers a mark procedure; `None` when there are too many.
+/// Registers a mark procedure; `None` when there are too many. Under the allocation lock, which the caller may hold.
 pub fn new_proc(f: MarkProc) -> Option<usize> {
-    crate::lock::with(|| {
+    crate::lock::with_or_held(|| {
         let n = PROCS_USED.load(Ordering::Relaxed);
         if n >= MAX_PROCS {
             return None;

@@ -3,8 +3,8 @@
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
 
+use larder_fixed::allocate_many;
 use larder_fixed::kind::{self, MarkProc};
-use larder_fixed::{allocate_many, lock};
 
 use crate::alloc::{allocate_or_exhausted, allocate_uncollectable};
 use crate::callbacks::abort;
@@ -97,20 +97,8 @@ pub extern "C" fn GC_new_free_list_inner() -> *mut *mut c_void {
     empty_lists()
 }
 
-/// Runs what takes the allocation lock itself, for a caller that holds it: kinds are made one at a time either way.
-///
-/// # Safety
-/// The caller holds the allocation lock.
-unsafe fn without_lock<R>(f: impl FnOnce() -> R) -> R {
-    // SAFETY: the caller's promise; it is taken again before anything else happens.
-    unsafe { lock::release_from_client() };
-    let result = f();
-    lock::acquire_for_client();
-    result
-}
-
 /// Makes a kind whose objects are scanned by `descriptor`, to which the object's size is added where `add_size` is
-/// not 0.
+/// not 0. Under the allocation lock, which the caller may hold.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_new_kind(lists: *mut *mut c_void, descriptor: usize, add_size: c_int, clear: c_int) -> c_uint {
     let _ = lists;
@@ -128,11 +116,10 @@ pub extern "C" fn GC_new_kind_inner(
     add_size: c_int,
     clear: c_int,
 ) -> c_uint {
-    // SAFETY: the caller holds the lock.
-    unsafe { without_lock(|| GC_new_kind(lists, descriptor, add_size, clear)) }
+    GC_new_kind(lists, descriptor, add_size, clear)
 }
 
-/// Registers a mark procedure and returns its index for `GC_MAKE_PROC`.
+/// Registers a mark procedure and returns its index for `GC_MAKE_PROC`. Under the allocation lock, which the caller may hold.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_new_proc(procedure: MarkProc) -> c_uint {
     match kind::new_proc(procedure) {
@@ -144,8 +131,7 @@ pub extern "C" fn GC_new_proc(procedure: MarkProc) -> c_uint {
 /// As [`GC_new_proc`], for a caller that holds the allocation lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_new_proc_inner(procedure: MarkProc) -> c_uint {
-    // SAFETY: the caller holds the lock.
-    unsafe { without_lock(|| GC_new_proc(procedure)) }
+    GC_new_proc(procedure)
 }
 
 /// Would print a free list; the heap keeps none.
