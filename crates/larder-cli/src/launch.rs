@@ -14,7 +14,7 @@ use larder_events::DIRECTORY_VARIABLE;
 use crate::exit::Failure;
 use crate::follow::{Follower, ProcessSummary, Records};
 use crate::library::{Library, PRELOAD_NAME};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 
 /// The loader's list of folders to look in first.
 pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
@@ -103,7 +103,7 @@ fn run_with(
     output: Output<'_>,
 ) -> Result<Outcome, Failure> {
     let folder = EventsFolder::create()?;
-    let signals = Signals::take().map_err(|error| Failure::tool(format!("signals cannot be received: {error}")))?;
+    let taken = Signals::take().map_err(|error| Failure::tool(format!("signals cannot be received: {error}")))?;
     let mut child = Command::new(program);
     child.arg0(&command[0]).args(&command[1..]);
     match settings {
@@ -121,12 +121,15 @@ fn run_with(
     if let Output::Captured(_) = output {
         child.stdin(Stdio::null()).stdout(Stdio::piped());
     }
-    let mask = signals.mask_before();
-    // SAFETY: the closure makes one async-signal-safe call on a copy of its own.
+    let mask = taken.mask_before();
+    // SAFETY: the closure makes async-signal-safe calls alone, on a copy of its own.
     unsafe {
-        child.pre_exec(move || match libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) {
-            0 => Ok(()),
-            error => Err(io::Error::from_raw_os_error(error)),
+        child.pre_exec(move || {
+            signals::ignore_again();
+            match libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) {
+                0 => Ok(()),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
         });
     }
     let started = Instant::now();
@@ -146,7 +149,7 @@ fn run_with(
         if let Some(status) = child.try_wait().map_err(|error| Failure::tool(format!("waiting failed: {error}")))? {
             break status;
         }
-        signals.wait(pid, FOLLOW_EVERY_MS);
+        taken.wait(pid, FOLLOW_EVERY_MS);
     };
     let elapsed = started.elapsed();
     follower.look();

@@ -107,6 +107,7 @@ struct TraceArguments {
 }
 
 fn main() -> ExitCode {
+    signals::keep_children();
     let result = match Command::parse().action {
         Action::Run(arguments) => run(&arguments),
         Action::Doctor { self_test, .. } if self_test.is_wanted() => faults::self_test(&self_test),

@@ -1,12 +1,64 @@
 //! The signals that the tool takes while a program runs: it passes on what was sent to it, and learns of children's ends.
+//!
+//! Signals that are ignored stay ignored through an exec, and what starts the tool may count on it: a service manager, for one, ignores
+//! SIGPIPE for a service that would die of a lost connection. The tool has a use of its own for two of them ([`Ignored`]), and gives
+//! them to the program as it found them.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Passed on to the program when somebody sends them to the tool.
 const FORWARDED: [libc::c_int; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
+
+/// Runs before `main`: there Rust's runtime has the process ignore SIGPIPE, and nobody can tell any more what was before.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE_IGNORED: extern "C" fn() = note_ignored;
+
+/// A signal that was ignored when the tool was started.
+struct Ignored {
+    signal: libc::c_int,
+    /// Sync: `Relaxed`, since it is written before there is a second thread.
+    was: AtomicBool,
+}
+
+static IGNORED: [Ignored; 2] = [
+    // Rust's runtime ignores it.
+    Ignored { signal: libc::SIGPIPE, was: AtomicBool::new(false) },
+    // Where it is ignored the kernel forgets how children ended, and nobody can wait for them.
+    Ignored { signal: libc::SIGCHLD, was: AtomicBool::new(false) },
+];
+
+extern "C" fn note_ignored() {
+    for Ignored { signal, was } in &IGNORED {
+        let mut action = MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: the structure is ours, and is read only where the call filled it in.
+        unsafe {
+            if libc::sigaction(*signal, std::ptr::null(), action.as_mut_ptr()) == 0 {
+                was.store(action.assume_init().sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Has the kernel keep children until they are waited for, whatever the tool was started with. Call it before the first child.
+pub fn keep_children() {
+    // SAFETY: the default action runs no code of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+/// Ignores again what was ignored when the tool was started. For a child between fork and exec: it makes system calls alone.
+pub fn ignore_again() {
+    for Ignored { signal, was } in &IGNORED {
+        if was.load(Ordering::Relaxed) {
+            // SAFETY: ignoring runs no code of ours.
+            unsafe { libc::signal(*signal, libc::SIG_IGN) };
+        }
+    }
+}
 
 /// These signals, blocked and readable from a file; the old mask comes back on drop.
 pub struct Signals {

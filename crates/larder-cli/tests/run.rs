@@ -104,6 +104,36 @@ fn the_program_starts_with_no_signal_blocked() {
     assert_eq!(stdout(&output).split_whitespace().last(), Some("0000000000000000"));
 }
 
+/// Has the tool started with these signals ignored.
+fn ignoring(command: &mut Command, signals: &'static [libc::c_int]) -> std::process::Output {
+    // SAFETY: system calls between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            signals.iter().for_each(|&signal| _ = libc::signal(signal, libc::SIG_IGN));
+            Ok(())
+        });
+    }
+    command.output().unwrap()
+}
+
+#[test]
+fn a_program_is_waited_for_where_the_ends_of_children_are_ignored() {
+    let folder = Folder::new();
+    let output = ignoring(larder(&folder).args(["run", "--quiet", "--", "sh", "-c", "exit 7"]), &[libc::SIGCHLD]);
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(7), ""));
+}
+
+#[test]
+fn signals_that_are_ignored_stay_ignored() {
+    let folder = Folder::new();
+    for signals in [&[][..], &[libc::SIGPIPE], &[libc::SIGCHLD], &[libc::SIGPIPE, libc::SIGCHLD, libc::SIGTERM]] {
+        let show = ["grep", "SigIgn", "/proc/self/status"];
+        let alone = ignoring(Command::new(show[0]).args(&show[1..]), signals);
+        let under = ignoring(larder(&folder).args(["run", "--quiet", "--"]).args(show), signals);
+        assert_eq!(stdout(&under), stdout(&alone), "{signals:?}");
+    }
+}
+
 #[test]
 fn what_cannot_run_is_refused_with_the_cause() {
     let folder = Folder::new();
