@@ -15,7 +15,7 @@ use crate::exit::Failure;
 use crate::follow::Records;
 use crate::launch::{self, Folder, Output};
 use crate::library::{self, Library};
-use crate::{doctor, program};
+use crate::{doctor, program, say};
 
 const SOURCES: [(&str, &str); 9] = [
     ("nbody.c", include_str!("../../../apps/gc/nbody.c")),
@@ -67,7 +67,7 @@ pub fn run(arguments: &DemoArguments) -> Result<u8, Failure> {
         // With LARDER_LIB set to the installed library there is nothing to compare.
         Some(folder) if fs::canonicalize(&folder).is_ok_and(|folder| folder == library.folder) => {}
         Some(folder) => sides.push(Side { name: "stock libgc", library: Library { folder }, runs: Vec::new() }),
-        None => eprintln!("larder: no libgc is installed to compare with (Debian: apt install libgc1)"),
+        None => note!("no libgc is installed to compare with (Debian: apt install libgc1)"),
     }
     let folder = Folder::create()?;
     let bar = ProgressBar::new(1 + u64::from(arguments.rounds) * sides.len() as u64);
@@ -75,7 +75,7 @@ pub fn run(arguments: &DemoArguments) -> Result<u8, Failure> {
     let say = |text: String| {
         // Where standard error is no terminal there is no bar, and a line a step instead.
         if bar.is_hidden() {
-            eprintln!("larder: {text}");
+            note!("{text}");
         }
         bar.set_message(text);
         bar.tick();
@@ -96,7 +96,7 @@ pub fn run(arguments: &DemoArguments) -> Result<u8, Failure> {
     }
     bar.finish_and_clear();
     check_sums(&sides)?;
-    print!("{}", table(arguments, &sides));
+    say::print(&table(arguments, &sides))?;
     Ok(0)
 }
 

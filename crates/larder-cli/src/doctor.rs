@@ -14,7 +14,8 @@ use larder_sys::watch::{self, Kind};
 use larder_units::Bytes;
 use serde_json::{Value, json};
 
-use crate::library;
+use crate::exit::Failure;
+use crate::{library, say};
 
 /// One thing that was looked at.
 struct Finding {
@@ -29,20 +30,17 @@ struct Finding {
 }
 
 /// Prints every finding.
-pub fn print(as_json: bool) {
+pub fn print(as_json: bool) -> Result<(), Failure> {
     let findings = examine();
     if as_json {
         let object: serde_json::Map<_, _> = findings
             .into_iter()
             .map(|f| (f.name.to_owned(), json!({"found": f.found, "follows": f.follows, "value": f.value})))
             .collect();
-        println!("{:#}", Value::Object(object));
-        return;
+        return say::print(&format!("{:#}\n", Value::Object(object)));
     }
-    for finding in findings {
-        println!("{:<20} {}", finding.name, finding.found);
-        println!("{:<20}   -> {}", "", finding.follows);
-    }
+    let line = |f: Finding| format!("{:<20} {}\n{:<20}   -> {}\n", f.name, f.found, "", f.follows);
+    say::print(&findings.into_iter().map(line).collect::<String>())
 }
 
 fn examine() -> Vec<Finding> {

@@ -240,7 +240,7 @@ impl Follower {
                 }
                 Err(OpenError::NotReady(_)) => {}
                 Err(error) => {
-                    eprintln!("larder: {error}");
+                    note!("{error}");
                     self.known.insert(path);
                 }
             }
@@ -257,7 +257,7 @@ impl Follower {
             && let Some(error) = log.failure.take()
         {
             // The program's own end matters more than the log, so this is said and not returned.
-            eprintln!("larder: the log {} is not complete: {error}", log.path.display());
+            note!("the log {} is not complete: {error}", log.path.display());
         }
         self.processes.sort_by_key(|process| process.start_monotonic);
         self.processes.into_iter().map(Process::finish).collect()

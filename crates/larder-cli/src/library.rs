@@ -102,7 +102,7 @@ fn build(workspace: &Path, profile: &Path, staged: &Path) -> Result<Library, Fai
     // The target folder is the one that cargo marked.
     let target = profile.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists()).unwrap_or(profile);
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    eprintln!("larder: bringing the library up to date (cargo build --release -p larder-gc -p larder-preload)");
+    note!("bringing the library up to date (cargo build --release -p larder-gc -p larder-preload)");
     let status = Command::new(&cargo)
         .args(["build", "--release", "-p", "larder-gc", "-p", "larder-preload", "--target-dir"])
         .arg(target)

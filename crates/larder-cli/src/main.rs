@@ -4,6 +4,12 @@
 //! events file that each process writes ([`larder_events`]). Standard output belongs to the program that runs; everything that the
 //! tool says about it goes to standard error.
 
+// They panic where nobody reads; `say` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+#[macro_use]
+mod say;
+
 mod demo;
 mod doctor;
 mod exit;
@@ -111,11 +117,8 @@ fn main() -> ExitCode {
     let result = match Command::parse().action {
         Action::Run(arguments) => run(&arguments),
         Action::Doctor { self_test, .. } if self_test.is_wanted() => faults::self_test(&self_test),
-        Action::Doctor { json, .. } => {
-            doctor::print(json);
-            Ok(0)
-        }
-        Action::FaultLine(arguments) => Ok(faults::try_line(&arguments)),
+        Action::Doctor { json, .. } => doctor::print(json).map(|()| 0),
+        Action::FaultLine(arguments) => faults::try_line(&arguments),
         Action::Trace(arguments) => trace_folder(&arguments),
         Action::Demo(arguments) => demo::run(&arguments),
         Action::Locks(arguments) => locks::run(&arguments),
@@ -124,7 +127,7 @@ fn main() -> ExitCode {
     match result {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            eprintln!("larder: {}", failure.message);
+            note!("{}", failure.message);
             ExitCode::from(failure.status)
         }
     }
@@ -166,7 +169,7 @@ fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     if let Some(note) = program::check(&path)?
         && !arguments.quiet
     {
-        eprintln!("larder: {note}");
+        note!("{note}");
     }
     let library = library::find()?;
     let records = records(arguments.log.as_deref(), arguments.trace.as_deref())?;
@@ -184,7 +187,7 @@ fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     }
     let outcome = launch::run(&path, &arguments.command, &library, &settings, records, launch::Output::Inherited)?;
     if !arguments.quiet {
-        eprint!("{}", summary::text(&outcome));
+        say::error(&summary::text(&outcome));
     }
     Ok(outcome.status)
 }

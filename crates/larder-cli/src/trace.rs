@@ -142,7 +142,7 @@ impl Trace {
         self.flush();
         if let Some(error) = self.failure.take() {
             // The program's own end matters more than its trace, so this is said and not returned.
-            eprintln!("larder: the trace {} is not complete: {error}", self.path.display());
+            note!("the trace {} is not complete: {error}", self.path.display());
         }
     }
 }

@@ -135,6 +135,25 @@ fn signals_that_are_ignored_stay_ignored() {
 }
 
 #[test]
+fn what_nobody_can_read_does_not_change_the_status() {
+    let folder = Folder::new();
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let status = larder(&folder).args(["run", "--", "sh", "-c", "exit 7"]).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(7), "standard error is full");
+    let mut tool = larder(&folder);
+    tool.args(["run", "--", "sh", "-c", "read line; exit 7"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut tool = tool.spawn().unwrap();
+    drop(tool.stderr.take());
+    drop(tool.stdin.take());
+    assert_eq!(tool.wait().unwrap().code(), Some(7), "nobody reads standard error");
+    let status = larder(&folder).args(["run", "no-such-program-anywhere"]).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(127), "a failure of the tool's own");
+    let output = larder(&folder).arg("doctor").stdout(full()).output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "standard output is full");
+    assert!(stderr(&output).starts_with("larder: standard output cannot be written: "), "{}", stderr(&output));
+}
+
+#[test]
 fn what_cannot_run_is_refused_with_the_cause() {
     let folder = Folder::new();
     fs::write(folder.path("plain"), b"text").unwrap();

@@ -165,7 +165,7 @@ impl Bench {
         }
         let stock = doctor::stock_libgc().and_then(|path| path.parent().map(Path::to_owned));
         if stock.is_none() {
-            eprintln!("larder: no libgc is installed to compare with (Debian: apt install libgc1)");
+            note!("no libgc is installed to compare with (Debian: apt install libgc1)");
         }
         Ok(Self { larder, stock: stock.map(|folder| Library { folder }), stage, begun: Instant::now() })
     }
@@ -189,14 +189,14 @@ impl Bench {
         let mut sums: HashMap<String, (String, String)> = HashMap::new();
         for round in 0..rounds {
             if round > 0 && self.begun.elapsed() > ENOUGH {
-                eprintln!("larder: {round} of {rounds} rounds: the time is up");
+                note!("{round} of {rounds} rounds: the time is up");
                 break;
             }
             for series in &mut all {
                 let case = &series.case;
                 let what = format!("{} {} {}", case.program, case.arguments[0], case.version);
                 if bar.is_hidden() && bar.position().is_multiple_of(10) {
-                    eprintln!("larder: {} of {}: {what}", bar.position() + 1, bar.length().unwrap_or(0));
+                    note!("{} of {}: {what}", bar.position() + 1, bar.length().unwrap_or(0));
                 }
                 bar.set_message(what.clone());
                 bar.tick();
@@ -207,7 +207,7 @@ impl Bench {
                 let measured = match self.run(case) {
                     Ok(measured) => measured,
                     Err(RunError::Ended { status, message }) if case.stock && !INTERRUPTED.contains(&status) => {
-                        bar.suspend(|| eprintln!("larder: on the stock library: {message}"));
+                        bar.suspend(|| note!("on the stock library: {message}"));
                         series.failure = Some(message);
                         bar.inc(1);
                         continue;
@@ -276,7 +276,7 @@ impl Bench {
         if !path.is_file() {
             return Err(Failure::tool(format!("{} does not exist: run `cargo xtask stage` again", path.display())));
         }
-        eprintln!("larder: {program} {}", arguments.join(" "));
+        note!("{program} {}", arguments.join(" "));
         let mut command = Command::new(&path);
         launch::forget_heap_variables(&mut command);
         let output =

@@ -18,6 +18,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
+use crate::say;
 use html::{Chart, Page};
 
 /// Arguments of `larder experiment`.
@@ -161,7 +162,8 @@ pub fn run(arguments: &ExperimentArguments) -> Result<u8, Failure> {
         Name::Hab => ("hab", labs::hab(size)?),
         Name::Hotspot => ("hotspot", hotspot::hotspot(size, arguments.only.as_deref())?),
     };
-    print!("{}", report.text);
+    // A failure here comes after the files, which took long to measure.
+    let printed = say::print(&report.text);
     let files = [
         (format!("{name}.html"), report.page.finish()),
         (format!("{name}.json"), serde_json::to_string_pretty(&report.json).expect("a value is JSON") + "\n"),
@@ -171,9 +173,9 @@ pub fn run(arguments: &ExperimentArguments) -> Result<u8, Failure> {
         fs::write(&at, content).map_err(|error| {
             Failure::tool(format!("{} cannot be written: {error}: name another folder with --output", at.display()))
         })?;
-        eprintln!("larder: wrote {}", at.display());
+        note!("wrote {}", at.display());
     }
-    Ok(0)
+    printed.map(|()| 0)
 }
 
 #[cfg(test)]

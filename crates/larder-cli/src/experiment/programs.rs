@@ -137,7 +137,7 @@ fn run(programs: &Programs, load: Load, contenders: Vec<Contender>, rounds: usiz
     let what = format!("{} {} with {} threads", load.program, load.sizes.join(" "), load.threads);
     bar.set_message(what.clone());
     if bar.is_hidden() {
-        eprintln!("larder: {what}, {} MiB young", load.young_kib as f64 / 1024.0);
+        note!("{what}, {} MiB young", load.young_kib as f64 / 1024.0);
     }
     let mut lines: Vec<Vec<Line>> = contenders.iter().map(|_| Vec::new()).collect();
     let mut checksum: Option<String> = None;

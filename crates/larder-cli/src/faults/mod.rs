@@ -32,6 +32,7 @@ use clap::Args;
 use crate::exit::Failure;
 use crate::launch::{self, LIBRARY_PATH, make_folder};
 use crate::library::{self, Library, PRELOAD_NAME};
+use crate::say;
 use collector::Collector;
 
 /// Why a round did not pass.
@@ -200,8 +201,8 @@ fn is_preloaded() -> bool {
 const SKIPPED: u8 = 77;
 
 /// Tries one line in this process, and says why it failed.
-pub fn try_line(arguments: &LineArguments) -> u8 {
-    let Some(line) = LINES.iter().find(|line| line.name == arguments.name) else { return 2 };
+pub fn try_line(arguments: &LineArguments) -> Result<u8, Failure> {
+    let Some(line) = LINES.iter().find(|line| line.name == arguments.name) else { return Ok(2) };
     // Half of it: a child that hangs ends before this process is taken for one that does.
     forks::CHILD_SECONDS.store((arguments.patience / 2).clamp(1, 3600) as u32, Ordering::Relaxed);
     let result = make_folder(&std::env::temp_dir()).map_err(failed).and_then(|folder| {
@@ -212,20 +213,12 @@ pub fn try_line(arguments: &LineArguments) -> u8 {
         let _ = std::fs::remove_dir_all(&scratch.0);
         result
     });
-    match result {
-        Ok(rounds) => {
-            println!("{rounds}");
-            0
-        }
-        Err(Outcome::Failed(why)) => {
-            println!("{why}");
-            1
-        }
-        Err(Outcome::Skipped(why)) => {
-            println!("{why}");
-            SKIPPED
-        }
-    }
+    let (said, status) = match result {
+        Ok(rounds) => (rounds.to_string(), 0),
+        Err(Outcome::Failed(why)) => (why, 1),
+        Err(Outcome::Skipped(why)) => (why, SKIPPED),
+    };
+    say::print(&format!("{said}\n")).map(|()| status)
 }
 
 fn rounds(line: &Line, gc: &Collector, scratch: &Scratch, arguments: &LineArguments) -> Result<u32, Outcome> {
@@ -289,27 +282,21 @@ pub fn self_test(wanted: &SelfTest) -> Result<u8, Failure> {
         }
     });
     let [passed, bad, skipped] = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
-    println!("{passed} passed, {bad} failed, {skipped} skipped");
+    say::print(&format!("{passed} passed, {bad} failed, {skipped} skipped\n"))?;
     Ok(u8::from(bad > 0))
 }
 
 /// Prints how a line went, and returns whether it passed (0), failed (1) or was skipped (2).
 fn report(line: &Line, way: Way, took: Duration, result: &Result<String, Outcome>) -> usize {
     let (what, seconds) = (format!("{}, {}", line.name, way.name()), took.as_secs_f64());
-    match result {
-        Ok(rounds) => {
-            println!("ok      {what} ({rounds} rounds, {seconds:.1} s)");
-            0
-        }
-        Err(Outcome::Failed(why)) => {
-            println!("FAILED  {what} ({seconds:.1} s): {why}");
-            1
-        }
-        Err(Outcome::Skipped(why)) => {
-            println!("SKIPPED {what}: {why}");
-            2
-        }
-    }
+    let (text, place) = match result {
+        Ok(rounds) => (format!("ok      {what} ({rounds} rounds, {seconds:.1} s)\n"), 0),
+        Err(Outcome::Failed(why)) => (format!("FAILED  {what} ({seconds:.1} s): {why}\n"), 1),
+        Err(Outcome::Skipped(why)) => (format!("SKIPPED {what}: {why}\n"), 2),
+    };
+    // The counts at the end say whether standard output can be written.
+    let _ = say::print(&text);
+    place
 }
 
 /// Tries a line in a process of its own; returns its rounds.

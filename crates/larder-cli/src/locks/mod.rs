@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::exit::Failure;
-use crate::libexec;
+use crate::{libexec, say};
 
 /// The program that measures.
 const PROGRAM: &str = "larder-locks";
@@ -96,7 +96,8 @@ pub fn run(arguments: &LocksArguments) -> Result<u8, Failure> {
             program.display()
         ))
     })?;
-    print!("{}", text::tables(&result));
+    // A failure here comes after the files, which took long to measure.
+    let printed = say::print(&text::tables(&result));
     let write = |path: &PathBuf, content: &str| {
         fs::write(path, content).map_err(|error| Failure::tool(format!("cannot write {}: {error}", path.display())))
     };
@@ -106,7 +107,7 @@ pub fn run(arguments: &LocksArguments) -> Result<u8, Failure> {
     if let Some(path) = &arguments.html {
         write(path, &page::page(&result))?;
     }
-    Ok(0)
+    printed.map(|()| 0)
 }
 
 /// A row of a study, as the program prints it.

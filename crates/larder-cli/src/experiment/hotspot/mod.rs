@@ -88,7 +88,7 @@ fn measure(machines: &Machines, loads: Vec<Load>, rounds: usize) -> Result<Vec<C
     let mut all: Vec<Compared> = loads.into_iter().map(|load| Compared { load, runs: HashMap::new() }).collect();
     for round in 0..rounds {
         if round > 0 && begun.elapsed() > ENOUGH {
-            eprintln!("larder: {round} of {rounds} rounds: the time is up");
+            note!("{round} of {rounds} rounds: the time is up");
             break;
         }
         for compared in &mut all {
@@ -97,7 +97,7 @@ fn measure(machines: &Machines, loads: Vec<Load>, rounds: usize) -> Result<Vec<C
                 let load = &compared.load;
                 let what = format!("{}, {} threads, {}", load.program, load.threads, contender.name());
                 if bar.is_hidden() && bar.position().is_multiple_of(10) {
-                    eprintln!("larder: {} of {}: {what}", bar.position() + 1, bar.length().unwrap_or(0));
+                    note!("{} of {}: {what}", bar.position() + 1, bar.length().unwrap_or(0));
                 }
                 bar.set_message(what.clone());
                 bar.tick();

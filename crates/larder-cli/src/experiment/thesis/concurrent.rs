@@ -118,7 +118,7 @@ impl Version {
 
 /// In the report, and at once on standard error.
 fn say_loudly(report: &mut Report, text: &str) {
-    eprintln!("larder: {text}");
+    note!("{text}");
     report.say(text);
 }
 
