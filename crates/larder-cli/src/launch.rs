@@ -47,7 +47,10 @@ pub fn preload_list(library: &Library) -> Option<OsString> {
     if !ours.is_file() {
         return None;
     }
-    let mut list = ours.into_os_string();
+    // Blanks separate the objects of the list, and cannot be quoted. A bare name is looked for in the folders of `library_path`, of
+    // which the library's is the first.
+    let has_blank = ours.as_os_str().as_bytes().contains(&b' ');
+    let mut list = if has_blank { PRELOAD_NAME.into() } else { ours.into_os_string() };
     if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
         list.push(":");
         list.push(others);

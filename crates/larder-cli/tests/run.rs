@@ -154,6 +154,20 @@ fn what_nobody_can_read_does_not_change_the_status() {
 }
 
 #[test]
+fn the_library_may_lie_in_a_folder_with_blanks_in_its_name() {
+    let folder = Folder::new();
+    let library = folder.path("a folder");
+    fs::create_dir_all(&library).unwrap();
+    fs::write(library.join("libgc.so.1"), b"").unwrap();
+    let preload = library.join("larder-preload.so");
+    let compiled = Command::new("cc").args(["-shared", "-x", "c", "/dev/null", "-o"]).arg(preload).status();
+    assert!(compiled.unwrap().success());
+    let mut command = support::larder_with(&library);
+    let output = command.args(["run", "-q", "grep", "-c", "larder-preload", "/proc/self/maps"]).output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
+
+#[test]
 fn what_cannot_run_is_refused_with_the_cause() {
     let folder = Folder::new();
     fs::write(folder.path("plain"), b"text").unwrap();
