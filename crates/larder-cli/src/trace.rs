@@ -35,6 +35,8 @@ pub struct Trace {
     file: File,
     /// Whole events that are not written yet.
     waiting: String,
+    /// Whether there was an event yet. A pipe could not tell by its length.
+    has_events: bool,
     failure: Option<std::io::Error>,
 }
 
@@ -44,13 +46,13 @@ impl Trace {
         let mut file = File::create(path)
             .map_err(|error| Failure::tool(format!("the trace {} cannot be written: {error}", path.display())))?;
         let failure = file.write_all(b"[").err();
-        Ok(Trace { path: path.to_owned(), file, waiting: String::new(), failure })
+        Ok(Trace { path: path.to_owned(), file, waiting: String::new(), has_events: false, failure })
     }
 
     fn event(&mut self, event: &Value) {
         // Only the first event follows the bracket.
-        let is_first = self.waiting.is_empty() && self.file.metadata().is_ok_and(|metadata| metadata.len() <= 1);
-        self.waiting += if is_first { "\n" } else { ",\n" };
+        self.waiting += if self.has_events { ",\n" } else { "\n" };
+        self.has_events = true;
         self.waiting += &event.to_string();
     }
 

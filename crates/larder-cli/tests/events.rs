@@ -245,6 +245,23 @@ fn a_trace_can_be_read_while_the_program_runs() {
 }
 
 #[test]
+fn a_trace_may_go_into_a_pipe() {
+    let folder = Folder::new();
+    prepare(&folder.path("1.larder"), NOBODY, "first", &[1, 2]);
+    prepare(&folder.path("2.larder"), NOBODY + 1, "second", &[3]);
+    let second = folder.path("2.larder");
+    let install = format!(
+        "sleep 0.3; cp {} $LARDER_EVENTS_DIR/x; mv $LARDER_EVENTS_DIR/x $LARDER_EVENTS_DIR/2.larder",
+        second.display()
+    );
+    let output = run_installing(&folder, &["1.larder"], &["--quiet", "--trace", "/dev/stdout"], &install);
+    let timeline = Timeline::read(&support::stdout(&output));
+    timeline.check();
+    assert_eq!(timeline.slices(NOBODY, "pause").len(), 2);
+    assert_eq!(timeline.slices(NOBODY + 1, "pause").len(), 1);
+}
+
+#[test]
 fn files_that_were_left_become_a_trace() {
     let folder = Folder::new();
     let events = folder.path("events");
