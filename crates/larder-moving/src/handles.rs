@@ -115,6 +115,14 @@ impl Tables {
         self.free = handle.0 as usize;
     }
 
+    /// Forgets the dead objects that the host has taken. Without this, a host that never takes the last one would fill the list.
+    pub fn forget_taken(&mut self) {
+        let left = self.ready.len() - self.taken;
+        self.ready.as_mut_slice().copy_within(self.taken.., 0);
+        self.ready.truncate(left);
+        self.taken = 0;
+    }
+
     /// The next dead object whose end somebody wants to know.
     pub fn next_ready(&mut self) -> Option<Finalizer> {
         let next = self.ready.as_slice().get(self.taken).copied();

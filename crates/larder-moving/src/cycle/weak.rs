@@ -117,6 +117,7 @@ impl<H: Host> Cycle<'_, H> {
         now: impl Fn(usize) -> Option<usize>,
         mut keep: impl FnMut(&mut Self, &AtomicUsize),
     ) {
+        self.tables.forget_taken();
         let before = self.tables.ready.len();
         let mut kept = 0;
         for i in 0..self.tables.finalizers.len() {
@@ -138,5 +139,47 @@ impl<H: Host> Cycle<'_, H> {
             self.tables.ready.as_mut_slice()[i].object = slot.into_inner();
         }
         Counters::add(&self.heap.counters.finalized, self.tables.ready.len() - before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{Collection, Visitor};
+    use crate::{Config, Heap};
+    use larder_units::Bytes;
+
+    /// Objects of one granule without references.
+    struct Atoms;
+
+    // SAFETY: that is so.
+    unsafe impl Host for Atoms {
+        unsafe fn size(&self, _: *mut u8, _: usize) -> usize {
+            16
+        }
+
+        unsafe fn scan<V: Visitor>(&self, _: *mut u8, _: &mut V) {}
+    }
+
+    /// The host takes as many as die and is always some behind, so it never finds the list empty.
+    #[test]
+    fn dead_objects_that_were_taken_are_forgotten_though_others_wait() {
+        const BEHIND: usize = 5;
+        let young = Bytes(512 << 10);
+        let config = Config { young, most_young: young, old: Bytes::mib(1), collectors: 1, ..Config::default() };
+        let heap = Heap::create(config, Atoms).unwrap();
+        let vm = heap.attach().unwrap();
+        for round in 0..100 {
+            for n in 0..10 {
+                vm.watch(vm.allocate(16).unwrap().expose_provenance(), 10 * round + n);
+            }
+            vm.collect(if round % 2 == 0 { Collection::Young } else { Collection::Full });
+            for n in 0..10 - if round == 0 { BEHIND } else { 0 } {
+                let token = (10 * round + n).saturating_sub(if round == 0 { 0 } else { BEHIND });
+                assert_eq!(vm.next_dead().map(|(_, token)| token), Some(token));
+            }
+            let kept = heap.handles.with(|tables| tables.ready.len());
+            assert!(kept <= 10 + BEHIND, "{kept} dead objects, of which {BEHIND} were not taken");
+        }
     }
 }
