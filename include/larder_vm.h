@@ -432,7 +432,8 @@ uintptr_t larder_vm_handle_get(larder_vm_thread *, uint32_t handle);
 void larder_vm_handle_set(larder_vm_thread *, uint32_t handle, uintptr_t reference);
 void larder_vm_handle_release(larder_vm_thread *, uint32_t handle);
 
-/* Asks to be told when an object has died; larder_vm_next_dead then returns it, once, with `token`. */
+/* Asks to be told when an object has died; larder_vm_next_dead then returns it, once, with `token`. What is no address in the heap
+ * never dies. */
 void larder_vm_watch(larder_vm_thread *, uintptr_t object, uintptr_t token);
 /* The next watched object that has died, or 0. Weak references to it were cleared; it is an ordinary object from now on. */
 uintptr_t larder_vm_next_dead(larder_vm_thread *, uintptr_t *token);

@@ -214,7 +214,8 @@ impl<'h, H: Host> Mutator<'h, H> {
         self.heap.handles.with(|tables| tables.release(handle));
     }
 
-    /// Asks to be told when the object has died: [`Mutator::next_dead`] then returns it, once, with `token`.
+    /// Asks to be told when the object has died: [`Mutator::next_dead`] then returns it, once, with `token`. What is no address in the
+    /// heap never dies.
     pub fn watch(&self, object: usize, token: usize) {
         self.heap.handles.with(|tables| tables.finalizers.push(Finalizer { object, token }));
     }

@@ -333,6 +333,22 @@ fn survivors_that_have_no_room_are_promoted() {
     }
 }
 
+/// A host may watch whatever a slot may hold.
+#[test]
+fn what_is_no_address_in_the_heap_does_not_die() {
+    let heap = heap(small());
+    let vm = heap.attach().unwrap();
+    for (token, value) in [0, 1, 1 << 20, usize::MAX].into_iter().enumerate() {
+        vm.watch(value, token);
+    }
+    vm.watch(make(&vm, Kind::Strong, 0, 8).unwrap(), 99);
+    for kind in [Collection::Young, Collection::Full, Collection::Full] {
+        vm.collect(kind);
+    }
+    assert_eq!(vm.next_dead().map(|(_, token)| token), Some(99));
+    assert_eq!(vm.next_dead(), None);
+}
+
 /// An old generation of fixed size is collected when it is nearly full; one that may be smaller, whenever it has doubled.
 #[test]
 fn how_often_the_old_generation_is_collected_is_chosen() {

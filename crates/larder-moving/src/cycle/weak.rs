@@ -122,7 +122,10 @@ impl<H: Host> Cycle<'_, H> {
         let mut kept = 0;
         for i in 0..self.tables.finalizers.len() {
             let mut watched = self.tables.finalizers.as_slice()[i];
-            match now(watched.object & !H::TAG_MASK) {
+            let at = watched.object & !H::TAG_MASK;
+            // What is no address in the heap, a small number of the host's for instance, does not die.
+            let found = if self.heap.space.contains(at) { now(at) } else { Some(at) };
+            match found {
                 Some(at) => {
                     watched.object = at | watched.object & H::TAG_MASK;
                     self.tables.finalizers.as_mut_slice()[kept] = watched;
