@@ -1,14 +1,15 @@
 //! What the heap knows of one thread.
 
 use core::cell::{Cell, UnsafeCell};
+use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
 use larder_lab::{Lab, Near, Shape, bump_near};
 use larder_sync::lock::Lock;
 use larder_sync::safepoint::Status;
-use larder_sys::arena::Arena;
-use larder_sys::memory::ReserveError;
+use larder_sys::memory::{self, ReserveError};
+use larder_units::Bytes;
 
 use crate::list::List;
 
@@ -107,8 +108,44 @@ pub(crate) struct Registry {
 }
 
 struct Inner {
-    arena: Arena,
+    /// The newest group; the one to make records in.
+    group: *mut Group,
     first: *mut Thread,
+}
+
+/// Records that were mapped together: alone, each would take a whole page.
+struct Group {
+    /// The group that was mapped before, or null.
+    before: *mut Group,
+    /// How many of its records were made.
+    made: usize,
+    records: [MaybeUninit<Thread>; IN_GROUP],
+}
+
+/// Records of a group, of which those that are not made cost no memory.
+const IN_GROUP: usize = 24;
+
+impl Group {
+    const BYTES: Bytes = Bytes(size_of::<Self>()).to_pages_rounded_up().to_bytes();
+}
+
+impl Inner {
+    /// Room for one more record, in a group of its own if the others are full.
+    fn room(&mut self) -> Result<*mut Thread, ReserveError> {
+        // SAFETY: null, or a group, which lives as long as the registry. By its address, here and below: threads use its records.
+        if self.group.is_null() || unsafe { (*self.group).made } == IN_GROUP {
+            let fresh = memory::map_lazy(Group::BYTES)?.as_ptr().cast::<Group>();
+            // SAFETY: a fresh mapping, page-aligned and long enough; its zeroes are no records, and none made.
+            unsafe { (*fresh).before = self.group };
+            self.group = fresh;
+        }
+        // SAFETY: as above; there is room in it.
+        unsafe {
+            let made = (*self.group).made;
+            (*self.group).made = made + 1;
+            Ok((&raw mut (*self.group).records).cast::<Thread>().add(made))
+        }
+    }
 }
 
 // SAFETY: `inner` is used under `lock`; the records as they say.
@@ -118,7 +155,7 @@ unsafe impl Send for Registry {}
 
 impl Registry {
     pub const fn new() -> Self {
-        let inner = Inner { arena: Arena::new(), first: ptr::null_mut() };
+        let inner = Inner { group: ptr::null_mut(), first: ptr::null_mut() };
         Self { lock: Lock::new(), inner: UnsafeCell::new(inner) }
     }
 
@@ -145,7 +182,7 @@ impl Registry {
             at = thread.next.get();
         }
         let locals = List::with_capacity(LOCALS)?;
-        let record = inner.arena.allocate_one::<Thread>()?.as_ptr();
+        let record = inner.room()?;
         let thread = Thread {
             lab: Lab::new(),
             status: Status::new_safe(),
@@ -165,7 +202,7 @@ impl Registry {
             next: Cell::new(inner.first),
             used: Cell::new(true),
         };
-        // SAFETY: the arena's memory is large enough, aligned, and nobody else's.
+        // SAFETY: room for a record, and nobody else's.
         unsafe { record.write(thread) };
         inner.first = record;
         // SAFETY: as above.
@@ -181,13 +218,21 @@ impl Registry {
 
 impl Drop for Registry {
     fn drop(&mut self) {
-        let mut at = self.inner.get_mut().first;
+        let Inner { mut group, first: mut at } = *self.inner.get_mut();
         while !at.is_null() {
-            // SAFETY: every record was written by `join` and is dropped once; the arena's memory stays.
+            // SAFETY: every record was written by `join`, and is dropped once.
             unsafe {
                 let next = (*at).next.get();
                 ptr::drop_in_place(at);
                 at = next;
+            }
+        }
+        while !group.is_null() {
+            // SAFETY: mapped by `room`; nobody refers to its records any more.
+            unsafe {
+                let before = (*group).before;
+                memory::unmap(group.cast(), Group::BYTES);
+                group = before;
             }
         }
     }
