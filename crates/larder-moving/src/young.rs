@@ -158,8 +158,7 @@ impl Young {
             while let Some([from, to]) = taking.holes.pop() {
                 if to - from >= least {
                     let end = to.min(from + most);
-                    let (region, bit) = space.region(from);
-                    region.live.fetch_and(!bit, Ordering::Relaxed);
+                    unmake_hole(space, from);
                     if end < to {
                         make_hole(space, end..to);
                     }
@@ -338,6 +337,13 @@ pub(crate) fn make_hole(space: &Space, range: Range<usize>) {
     let (region, bit) = space.region(range.start);
     // Relaxed: read in a stopped world.
     region.live.fetch_or(bit, Ordering::Relaxed);
+}
+
+/// Lets a hole be something else. It is the caller's alone.
+pub(crate) fn unmake_hole(space: &Space, at: usize) {
+    let (region, bit) = space.region(at);
+    // Relaxed: as in `make_hole`.
+    region.live.fetch_and(!bit, Ordering::Relaxed);
 }
 
 /// The length of the hole that begins at `at`, if one does.

@@ -167,7 +167,7 @@ impl<H: Host> Cycle<'_, H> {
         }
         self.prepare_old(full);
         if let Some(before) = before {
-            self.verify(before);
+            self.verify(before, provided.clone());
         }
         heap.gang.dismiss();
         heap.host.after_collection(if full { Collection::Full } else { Collection::Young });

@@ -6,7 +6,7 @@ use super::Cycle;
 use crate::handles::Keep;
 use crate::host::{Host, RootVisitor};
 use crate::space::{GRANULE, LARGEST_SMALL, rounded};
-use crate::young::{FREE, KEPT, hole_at};
+use crate::young::{FREE, KEPT, hole_at, unmake_hole};
 
 /// Calls a function with each root.
 pub(super) struct Each<F>(pub F);
@@ -155,8 +155,7 @@ impl<H: Host> Cycle<'_, H> {
             let hole = hole_at(space, at);
             let size = hole.unwrap_or_else(|| self.size_of(at));
             if hole.is_some() {
-                let (region, bit) = space.region(at);
-                region.live.fetch_and(!bit, Ordering::Relaxed);
+                unmake_hole(space, at);
             }
             if hole.is_none() && space.is_marked(at) {
                 self.end_hole(dead_from.take(), at);

@@ -5,6 +5,7 @@
 //! duplicated or changed. After, every reference must lead to the beginning of an object in memory that is in use, and
 //! every slot of an old object that refers to a young one must be remembered.
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use larder_sys::memory::ReserveError;
@@ -16,7 +17,7 @@ use crate::heap::Heap;
 use crate::host::{Host, Visitor};
 use crate::list::{List, Table};
 use crate::space::{GRANULE, Space};
-use crate::young::FREE;
+use crate::young::{FREE, make_hole, unmake_hole};
 
 /// What the verifier needs of memory.
 pub(crate) struct Verifier {
@@ -160,8 +161,9 @@ impl<H: Host> Cycle<'_, H> {
         digest
     }
 
-    /// Stops the process if the heap is not what it was, or not in order.
-    pub(super) fn verify(&mut self, before: Digest) {
+    /// Stops the process if the heap is not what it was, or not in order. `provided` is what the collection has provided: it is no
+    /// object yet, and the host is not asked about it.
+    pub(super) fn verify(&mut self, before: Digest, provided: Option<Range<usize>>) {
         let after = self.digest();
         if before != after {
             larder_sys::die!(
@@ -174,12 +176,22 @@ impl<H: Host> Cycle<'_, H> {
                 after.hash
             );
         }
-        self.verify_remembered();
+        let provided = provided.unwrap_or(0..0);
+        let space = &self.heap.space;
+        let young = space.is_young(provided.start);
+        if young {
+            make_hole(space, provided.clone());
+        }
+        self.verify_remembered(provided.start);
+        if young {
+            unmake_hole(space, provided.start);
+            space.word(provided.start).store(0, Ordering::Relaxed);
+        }
     }
 
     /// Every slot of an old object that refers to a young one is remembered; every old object's references lead somewhere,
-    /// dead ones' too.
-    fn verify_remembered(&mut self) {
+    /// dead ones' too. What begins at `provided` is no object.
+    fn verify_remembered(&mut self, provided: usize) {
         let heap = self.heap;
         if heap.config.barrier == Barrier::StoreBuffer {
             // SAFETY: the world is stopped.
@@ -195,7 +207,8 @@ impl<H: Host> Cycle<'_, H> {
         for object in heap.space.starts_in(heap.old.extent()) {
             self.verify_object(object);
         }
-        for object in heap.large.objects() {
+        // An old one that was provided has no start yet.
+        for object in heap.large.objects().filter(|object| object.start != provided) {
             self.verify_object(object.start);
         }
         for span in heap.young.spans(crate::young::FROM) {
