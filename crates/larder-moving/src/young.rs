@@ -18,6 +18,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use larder_sync::lock::Lock;
 use larder_sys::memory::ReserveError;
 
+use crate::config::OLDEST;
 use crate::list::{List, Table};
 use crate::space::{BLOCK, GRANULE, Space, rounded};
 
@@ -53,7 +54,7 @@ pub struct Young {
     range: Range<usize>,
     /// Sync: under `lock`, or in a stopped world.
     states: Table<AtomicU8>,
-    /// Collections that the block's objects have survived. Sync: as `states`.
+    /// Collections that the block's objects have survived, at most `OLDEST`. Sync: as `states`.
     ages: Table<AtomicU8>,
     /// The first block of the block's span. Sync: as `states`.
     firsts: Table<AtomicU32>,
@@ -292,7 +293,7 @@ impl Young {
                         free(self.block_at(block)..self.block_at(block + 1));
                     }
                     KEPT => {
-                        self.ages[block].store(self.age(block).saturating_add(1), Ordering::Relaxed);
+                        self.ages[block].store((self.age(block) + 1).min(OLDEST), Ordering::Relaxed);
                         self.states[block].store(FROM, Ordering::Relaxed);
                         taking.used += 1;
                         kept += 1;

@@ -349,6 +349,25 @@ fn what_is_no_address_in_the_heap_does_not_die() {
     assert_eq!(vm.next_dead(), None);
 }
 
+/// Its age is a number of 8 bits, and others that its block keeps have survived as often.
+#[test]
+fn an_object_is_promoted_however_long_it_was_pinned() {
+    let heap = heap(Config { verify: false, poison: false, ..small() });
+    let vm = heap.attach().unwrap();
+    let object = make(&vm, Kind::Strong, 0, 8).unwrap();
+    set_number(object, 7);
+    let (kept, pin) = (vm.local(object), vm.handle(object, Keep::Pinned));
+    // The object is as old after them as the 8 bits say.
+    for _ in 0..255 {
+        vm.collect(Collection::Young);
+    }
+    assert_eq!((vm.get(kept), heap.stats().promoted_bytes), (object, 0));
+    vm.release(pin);
+    vm.collect(Collection::Young);
+    assert_ne!(vm.get(kept), object);
+    assert_eq!((number(vm.get(kept)), heap.stats().promoted_bytes), (7, 16));
+}
+
 /// An old generation of fixed size is collected when it is nearly full; one that may be smaller, whenever it has doubled.
 #[test]
 fn how_often_the_old_generation_is_collected_is_chosen() {
