@@ -273,7 +273,10 @@ pub unsafe extern "C" fn larder_vm_create(
     match config_of(settings, host.flipped.is_some()).and_then(|config| Heap::create(config, program)) {
         Ok(heap) => heap.into_raw().as_ptr().cast_const().cast(),
         Err(why) => {
-            if !error.is_null() {
+            if !error.is_null() && size != 0 {
+                // For one byte, too, in which there is room for nothing else.
+                // SAFETY: the caller's promise.
+                unsafe { error.write(0) };
                 let _ = write!(Text { at: error, left: size }, "{why}");
             }
             ptr::null()

@@ -472,5 +472,8 @@ int main(int argc, char **argv) {
     vm_config.near_end = LARDER_VM_SHRINK;
     vm_config.young = 1000;
     CHECK(!larder_vm_create(&vm_config, &host, why, 5) && !strcmp(why, "the "));
+    strcpy(why, "as it was");
+    CHECK(!larder_vm_create(&vm_config, &host, why, 0) && !strcmp(why, "as it was"));
+    CHECK(!larder_vm_create(&vm_config, &host, why, 1) && !strcmp(why, ""));
     return 0;
 }
