@@ -40,6 +40,8 @@ pub(crate) struct Finalizer {
 
 /// Handles that a heap can have at a time.
 const MOST: usize = 1 << 24;
+/// Ranges of words that may be references.
+const RANGES: usize = 1 << 20;
 const NONE: usize = usize::MAX;
 
 pub(crate) struct Tables {
@@ -75,7 +77,7 @@ impl Handles {
                 finalizers: List::with_capacity(MOST)?,
                 ready: List::with_capacity(MOST)?,
                 taken: 0,
-                ambiguous: List::with_capacity(4096)?,
+                ambiguous: List::with_capacity(RANGES)?,
             }),
         })
     }

@@ -3,6 +3,7 @@
 mod mini;
 
 use larder_moving::{Collection, Config, Keep};
+use larder_units::Bytes;
 use mini::*;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,6 +42,42 @@ fn an_address_into_an_object_keeps_it_where_it_is() {
     words.fill(0);
     vm.collect(Collection::Full);
     assert_eq!(heap.stats().old_bytes, 0);
+}
+
+/// A deep stack may refer to a few objects more often than the heap has words.
+#[test]
+fn words_may_be_more_than_the_heap_has_room_for() {
+    let smallest = Bytes(256 << 10);
+    let heap = heap(Config { young: smallest, most_young: smallest, old: smallest, ..small() });
+    let vm = heap.attach().unwrap();
+    let objects: Vec<usize> = (0..100)
+        .map(|n| {
+            let object = make(&vm, Kind::Strong, 0, 8).unwrap();
+            set_number(object, n);
+            object
+        })
+        .collect();
+    let words: Vec<usize> = objects.iter().copied().cycle().take(1 << 20).collect();
+    // SAFETY: the words outlive the heap's use in this test.
+    unsafe { heap.add_ambiguous(words.as_ptr_range()) };
+    for kind in [Collection::Young, Collection::Full, Collection::Young] {
+        vm.collect(kind);
+        assert!(objects.iter().enumerate().all(|(n, &object)| number(object) == n as u64), "{kind:?}");
+    }
+}
+
+/// As many as a program has modules, or stacks of its own.
+#[test]
+fn ranges_may_be_many() {
+    let heap = heap(small());
+    let vm = heap.attach().unwrap();
+    let objects: Vec<usize> = (0..5000).map(|_| make(&vm, Kind::Strong, 0, 8).unwrap()).collect();
+    for word in 0..objects.len() {
+        // SAFETY: the words outlive the heap's use in this test.
+        unsafe { heap.add_ambiguous(objects[word..=word].as_ptr_range()) };
+    }
+    vm.collect(Collection::Full);
+    assert!(objects.iter().all(|&object| word(object) == header(Kind::Strong, 0, 16)));
 }
 
 #[test]

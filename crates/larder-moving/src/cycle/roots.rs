@@ -57,10 +57,11 @@ impl<H: Host> Cycle<'_, H> {
     /// Lists the objects that pins and ambiguous roots keep where they are.
     pub(super) fn list_pinned(&mut self) {
         self.own.pinned.clear();
-        for entry in self.tables.handles.as_slice() {
+        for i in 0..self.tables.handles.len() {
+            let entry = self.tables.handles.as_slice()[i];
             let at = entry.value & !H::TAG_MASK;
             if entry.keep == Some(Keep::Pinned) && self.heap.space.contains(at) {
-                self.own.pinned.push(at);
+                self.pin(at);
             }
         }
         for i in 0..self.tables.ambiguous.len() {
@@ -81,8 +82,17 @@ impl<H: Host> Cycle<'_, H> {
             // words belong to code that knows nothing of this.
             let word = unsafe { core::ptr::with_exposed_provenance::<usize>(at).read_volatile() };
             if let Some(object) = self.object_at(word) {
-                self.own.pinned.push(object);
+                self.pin(object);
             }
+        }
+    }
+
+    /// Lists an object that is kept where it is. There is room for twice as many as there can be objects, but more words than that may
+    /// refer to them.
+    fn pin(&mut self, object: usize) {
+        if !self.own.pinned.try_push(object) {
+            self.own.pinned.sort_and_dedup();
+            self.own.pinned.push(object);
         }
     }
 
