@@ -17,7 +17,9 @@
  *
  * Threads. A thread attaches before it touches the heap, and detaches before it ends. A larder_vm_thread is used by the
  * thread that attached, only. A thread that may wait, for a lock or input, does so in larder_vm_blocking, or collections
- * wait for it. Nothing here may be called in a signal handler, nor in a child of fork, but for one of larder_vm_fork.
+ * wait for it. One that is attached to several heaps waits at each one's safepoints, too: it allocates in one in a blocking region of the
+ * others, or two threads that collect both heaps may wait for one another.
+ * Nothing here may be called in a signal handler, nor in a child of fork, but for one of larder_vm_fork.
  *
  * Errors. Memory that is exhausted is a null pointer. Misuse that is noticed stops the process with one line on standard
  * error.
@@ -122,7 +124,7 @@ enum larder_vm_keep {
     LARDER_VM_PINNED = 2   /* strong, and the object is not moved */
 };
 
-/* Given to `scan`, which calls these with the object's slots. */
+/* Given to `scan`, which calls these with the object's slots, each once. */
 typedef struct larder_vm_visitor {
     void (*slots)(struct larder_vm_visitor *, uintptr_t *first, size_t count);
     /* Set to 0 when the referent has died. */
@@ -141,7 +143,7 @@ typedef struct larder_vm_host {
     size_t (*size)(void *context, const void *object, uintptr_t word);
     /* Shows the object's slots. Those with addresses outside of [from, to) need not be shown. */
     void (*scan)(void *context, void *object, uintptr_t from, uintptr_t to, larder_vm_visitor *);
-    /* Shows roots outside of the heap, by `slots`. May be null. */
+    /* Shows roots outside of the heap, by `slots`, each once, and none that a linked frame has. May be null. */
     void (*roots)(void *context, larder_vm_visitor *);
     /* A collection begins, or ends, with the world stopped. `kind` is enum larder_vm_kind. May be null. */
     void (*before)(void *context, int kind);
@@ -402,7 +404,7 @@ static inline void larder_vm_poll(larder_vm_thread *thread)
         larder_vm_poll_slow(thread);
 }
 
-/* Links a frame of `count` slots, which are roots until it is unlinked, the newest first. */
+/* Links a frame of `count` slots, which are roots until it is unlinked, the newest first. No other frame that is linked has one of them. */
 static inline void larder_vm_link(larder_vm_thread *thread, larder_vm_frame *frame, uintptr_t *slots, size_t count)
 {
     frame->previous = thread->frames;

@@ -51,7 +51,7 @@ pub unsafe trait Host: Sync + Sized {
     /// `object` is an object of this heap.
     unsafe fn size(&self, object: *mut u8, word: usize) -> usize;
 
-    /// Shows every slot of the object.
+    /// Shows every slot of the object, once.
     ///
     /// # Safety
     /// `object` is an object of this heap, and its forwarding word is the host's.
@@ -68,7 +68,8 @@ pub unsafe trait Host: Sync + Sized {
         unsafe { self.scan(object, visitor) };
     }
 
-    /// Shows the roots that the host keeps itself. Called by one thread, several times in a collection.
+    /// Shows the roots that the host keeps itself, each once, and none that is a frame's. Called by one thread, several times in a
+    /// collection.
     fn roots<V: RootVisitor>(&self, visitor: &mut V) {
         let _ = visitor;
     }

@@ -13,8 +13,9 @@
 //!
 //! It must never use the process's allocator, nor run code of the host's other than [`Host`]'s functions.
 //!
-//! Several heaps may live in a process. The child of a fork may use those that its thread forked by [`Mutator::fork`], and no
-//! others.
+//! Several heaps may live in a process. A thread that is attached to several reaches the safepoints of one in a blocking region of the
+//! others: two threads that collect both could otherwise wait for one another. The child of a fork may use those heaps that its thread
+//! forked by [`Mutator::fork`], and no others.
 
 #![cfg_attr(not(test), no_std)]
 
