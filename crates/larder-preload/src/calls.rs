@@ -160,17 +160,17 @@ unsafe extern "C" fn own_set(set: *const libc::sigset_t, copy: *mut libc::sigset
     copy
 }
 
+/// The same for BSD's masks, which are passed by value.
+extern "C" fn own_bits(mask: usize, _: *mut libc::sigset_t) -> usize {
+    // A mask is an int.
+    bits_without_stop_signal(mask as c_int) as u32 as usize
+}
+
 /// BSD's `sigpause` or System V's, as the second argument says.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __sigpause() {
     naked_asm!("test esi, esi", "jz {of_bsd}", "jmp {of_system_v}", of_bsd = sym sigpause, of_system_v = sym __xpg_sigpause)
-}
-
-/// The same for BSD's masks, which are passed by value.
-extern "C" fn own_bits(mask: usize, _: *mut libc::sigset_t) -> usize {
-    // A mask is an int.
-    bits_without_stop_signal(mask as c_int) as u32 as usize
 }
 
 /// The C library's own, which ends the process where a buffer is too small.

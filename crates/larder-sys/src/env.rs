@@ -52,23 +52,25 @@ pub fn parse_leading(text: &CStr) -> Option<usize> {
     core::str::from_utf8(&text[..digits]).ok()?.parse().ok()
 }
 
-/// Reads the beginning of a file into `into`; returns what was read.
+/// Reads the beginning of a file into `into`; returns what was read. By system calls: the C library's functions end a thread that is to be cancelled,
+/// and a collector reads while threads are stopped.
 pub fn read_file<'a>(path: &CStr, into: &'a mut [u8]) -> Option<&'a [u8]> {
     // SAFETY: the path is a C string, the buffer is ours, the descriptor is closed.
     unsafe {
-        let fd = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
         if fd < 0 {
             return None;
         }
         let mut used = 0;
         while used < into.len() {
-            let n = libc::read(fd, into.as_mut_ptr().add(used).cast(), into.len() - used);
+            let n = libc::syscall(libc::SYS_read, fd, into.as_mut_ptr().add(used), into.len() - used);
             if n <= 0 {
                 break;
             }
             used += n as usize;
         }
-        libc::close(fd);
+        libc::syscall(libc::SYS_close, fd);
         Some(&into[..used])
     }
 }

@@ -11,16 +11,16 @@
 //! | 4 | who resumes: `suspension` becomes NONE, wakes | leaves as from a stop, returns from the handler |
 //!
 //! A thread that waits for one of the two locks does not defer, so it answers. A thread that holds one is not found,
-//! because the suspender has them.
+//! because the suspender has them. A thread that suspends itself sleeps in a blocking region, with signals masked.
 
 use larder_sync::atomic::{AtomicU32, Ordering};
 use larder_sys::list_lock;
 
-use crate::ground::with_registers_spilled;
+use crate::ground::signal::Mask;
 use crate::place::Place;
 use crate::record::{Thread, ThreadState};
 use crate::registry::REGISTRY;
-use crate::{client, stop};
+use crate::{blocking, client, stop};
 
 const NONE: u32 = 0;
 const ASKED: u32 = 1;
@@ -94,11 +94,18 @@ pub fn suspend(pthread: usize) -> bool {
 }
 
 /// Suspends the calling thread until somebody else resumes it. False where it is not registered. It holds no lock.
+///
+/// Signals wait meanwhile, as they do for a thread that another one suspends. It is a blocking region, because a stop's may wait as well: where the
+/// thread was signalled just before, the collector answers for it.
 pub fn suspend_self() -> bool {
     let Some(thread) = REGISTRY.current() else { return false };
-    // Relaxed: read by this thread next; whoever resumes it only compares.
-    thread.suspension.store(ASKED, Ordering::Relaxed);
-    with_registers_spilled(|sp| sleep_if_asked(thread, Place::of(thread, sp)));
+    let mask = Mask::all_but_faults().set();
+    blocking::region(|| {
+        // Relaxed: read by this thread next; whoever resumes it only compares.
+        thread.suspension.store(ASKED, Ordering::Relaxed);
+        sleep_if_asked(thread, thread.place());
+    });
+    mask.set();
     true
 }
 
