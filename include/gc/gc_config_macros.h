@@ -21,6 +21,16 @@
 #endif
 #endif
 
+#ifdef GC_PTHREADS
+/* In the declarations of functions that take the places of GC_pthread_create and GC_pthread_exit. */
+#ifndef GC_PTHREAD_CREATE_CONST
+#define GC_PTHREAD_CREATE_CONST const
+#endif
+#ifndef GC_PTHREAD_EXIT_ATTRIBUTE
+#define GC_PTHREAD_EXIT_ATTRIBUTE __attribute__((__noreturn__))
+#endif
+#endif
+
 #define __GC
 
 #if defined(__GNUC__) && defined(__GNUC_MINOR__)
@@ -81,6 +91,24 @@
 #endif
 #ifndef GC_ATTR_DEPRECATED
 #define GC_ATTR_DEPRECATED
+#endif
+
+/* Before constructors of C++ that convert one allocator of libgc's headers to another. Ours convert without being asked; a program's own may not. */
+#if defined(__cplusplus) && !defined(GC_ATTR_EXPLICIT)
+#if __cplusplus >= 201103L && !defined(__clang__)
+#define GC_ATTR_EXPLICIT explicit
+#else
+#define GC_ATTR_EXPLICIT
+#endif
+#endif
+
+/* Behind functions of C++ that throw nothing. */
+#if defined(__cplusplus) && !defined(GC_NOEXCEPT)
+#if __cplusplus >= 201103L
+#define GC_NOEXCEPT noexcept
+#else
+#define GC_NOEXCEPT throw()
+#endif
 #endif
 
 #endif

@@ -56,12 +56,15 @@ void *GC_malloc_kind_global(size_t bytes, int kind) GC_ATTR_MALLOC GC_ATTR_ALLOC
  * first allocations, up to `direct` granules in each list, come from `otherwise`, too. `initialise` runs with `result` set, while its first word is still the link. */
 #define GC_FAST_MALLOC_GRANS(result, granules, lists, direct, kind, otherwise, initialise)                   \
     do {                                                                                                     \
+        void **GC_list;                                                                                      \
+        void *GC_head;                                                                                       \
+        void *GC_rest;                                                                                       \
         if (GC_EXPECT((granules) >= GC_TINY_FREELISTS, 0)) {                                                 \
             (result) = (otherwise);                                                                          \
             break;                                                                                           \
         }                                                                                                    \
-        void **GC_list = (lists) + (granules);                                                               \
-        void *GC_head = *GC_list;                                                                            \
+        GC_list = (lists) + (granules);                                                                      \
+        GC_head = *GC_list;                                                                                  \
         if (GC_EXPECT((GC_word)GC_head <= (GC_word)(direct) + GC_TINY_FREELISTS + 1, 0)) {                   \
             /* No address: nothing, or what was allocated directly so far, plus one. */                      \
             if (GC_head != 0 && (GC_word)GC_head <= (GC_word)(direct)) {                                     \
@@ -77,7 +80,7 @@ void *GC_malloc_kind_global(size_t bytes, int kind) GC_ATTR_MALLOC GC_ATTR_ALLOC
                 break;                                                                                       \
             }                                                                                                \
         }                                                                                                    \
-        void *GC_rest = *(void **)GC_head;                                                                   \
+        GC_rest = *(void **)GC_head;                                                                         \
         (result) = GC_head;                                                                                  \
         *GC_list = GC_rest;                                                                                  \
         initialise;                                                                                          \

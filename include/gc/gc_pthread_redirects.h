@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 /* threads: registered; collector: no; handler: no */
-int GC_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument);
+int GC_pthread_create(pthread_t *thread, GC_PTHREAD_CREATE_CONST pthread_attr_t *attributes, void *(*start)(void *), void *argument);
 int GC_pthread_join(pthread_t thread, void **result);
 int GC_pthread_detach(pthread_t thread);
 #ifndef GC_NO_PTHREAD_CANCEL
@@ -36,7 +36,7 @@ int GC_pthread_cancel(pthread_t thread);
 #endif
 #ifndef GC_PTHREAD_EXIT_DECLARED
 #define GC_PTHREAD_EXIT_DECLARED
-void GC_pthread_exit(void *result) __attribute__((__noreturn__));
+void GC_pthread_exit(void *result) GC_PTHREAD_EXIT_ATTRIBUTE;
 #endif
 
 /* As pthread_sigmask, but never blocks the signal that stops threads.   threads: any; collector: no; handler: no */
