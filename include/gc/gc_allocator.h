@@ -13,16 +13,8 @@
 #include "gc.h"
 #include <new>
 
-#ifndef GC_NOEXCEPT
-#if __cplusplus >= 201103L
-#define GC_NOEXCEPT noexcept
-#else
-#define GC_NOEXCEPT throw()
-#endif
-#endif
-
 #ifndef GC_ALLOCATOR_THROW_OR_ABORT
-#if defined(GC_NEW_ABORTS_ON_OOM)
+#if defined(GC_NEW_ABORTS_ON_OOM) || defined(_LIBCPP_NO_EXCEPTIONS)
 #define GC_ALLOCATOR_THROW_OR_ABORT() GC_abort_on_oom()
 #else
 #define GC_ALLOCATOR_THROW_OR_ABORT() throw std::bad_alloc()

@@ -9,8 +9,8 @@
  *     T *p = new (GC, function, value) T;         function(p, value) runs when it is collected
  *
  * delete destroys and frees at once. Linked with libgccpp, plain new and delete also take their memory from the collector, as uncollectable objects. Where there is no memory, new throws std::bad_alloc
- * (libgccpp, or GC_INCLUDE_NEW before the include), or ends the program (GC_NEW_ABORTS_ON_OOM). A program for which GC means something else defines GC_NAME_CONFLICT and writes UseGC;
- * with GC_NAMESPACE the names are in namespace boehmgc.
+ * (libgccpp, or GC_INCLUDE_NEW before the include), or ends the program (GC_NEW_ABORTS_ON_OOM, or a libc++ without exceptions). A program for which GC means something else defines GC_NAME_CONFLICT and writes UseGC;
+ * with GC_NAMESPACE the names are in namespace boehmgc. GC_NO_OPERATOR_NEW_ARRAY leaves out the operators for arrays, for a program that has its own.
  *
  * Of an array of objects with gc_cleanup only the first destructor runs. Objects with cleanup that refer to one another in a circle are never collected.
  */
@@ -19,15 +19,9 @@
 
 #include "gc.h"
 
-#ifndef GC_NOEXCEPT
-#if __cplusplus >= 201103L
-#define GC_NOEXCEPT noexcept
-#else
-#define GC_NOEXCEPT throw()
-#endif
-#endif
-
+#if !defined(GC_NO_OPERATOR_NEW_ARRAY) && !defined(GC_OPERATOR_NEW_ARRAY)
 #define GC_OPERATOR_NEW_ARRAY
+#endif
 #define GC_PLACEMENT_DELETE
 #define GC_cdecl GC_CALLBACK
 
@@ -37,7 +31,7 @@
 #define GC_NS_QUALIFY(name) name
 #endif
 
-#if defined(GC_NEW_ABORTS_ON_OOM)
+#if defined(GC_NEW_ABORTS_ON_OOM) || defined(_LIBCPP_NO_EXCEPTIONS)
 #define GC_OP_NEW_OOM_CHECK(object) \
     do {                            \
         if (!(object)) GC_abort_on_oom(); \
@@ -102,12 +96,14 @@ public:
     void operator delete(void *object, GCPlacement) GC_NOEXCEPT { GC_FREE(object); }
     void operator delete(void *, void *) GC_NOEXCEPT {}
 
+#ifdef GC_OPERATOR_NEW_ARRAY
     void *operator new[](size_t bytes) { return operator new(bytes, UseGC); }
     void *operator new[](size_t bytes, GCPlacement where) { return operator new(bytes, where); }
     void *operator new[](size_t, void *place) GC_NOEXCEPT { return place; }
     void operator delete[](void *object) GC_NOEXCEPT { GC_FREE(object); }
     void operator delete[](void *object, GCPlacement) GC_NOEXCEPT { GC_FREE(object); }
     void operator delete[](void *, void *) GC_NOEXCEPT {}
+#endif
 };
 
 /* A base class: collected, and the destructor runs when the object is unreachable. */
@@ -151,17 +147,21 @@ inline void *operator new(size_t bytes, GC_NS_QUALIFY(GCPlacement) where, GC_NS_
         GC_REGISTER_FINALIZER_IGNORE_SELF(object, cleanup, value, 0, 0);
     return object;
 }
+#ifdef GC_OPERATOR_NEW_ARRAY
 inline void *operator new[](size_t bytes, GC_NS_QUALIFY(GCPlacement) where, GC_NS_QUALIFY(GCCleanUpFunc) cleanup = 0,
                             void *value = 0) {
     return ::operator new(bytes, where, cleanup, value);
 }
+#endif
 
 /* Called when a constructor throws. */
 inline void operator delete(void *object, GC_NS_QUALIFY(GCPlacement), GC_NS_QUALIFY(GCCleanUpFunc), void *) GC_NOEXCEPT {
     GC_FREE(object);
 }
+#ifdef GC_OPERATOR_NEW_ARRAY
 inline void operator delete[](void *object, GC_NS_QUALIFY(GCPlacement), GC_NS_QUALIFY(GCCleanUpFunc), void *) GC_NOEXCEPT {
     GC_FREE(object);
 }
+#endif
 
 #endif
