@@ -153,15 +153,39 @@ fn what_nobody_can_read_does_not_change_the_status() {
     assert!(stderr(&output).starts_with("larder: standard output cannot be written: "), "{}", stderr(&output));
 }
 
-#[test]
-fn the_library_may_lie_in_a_folder_with_blanks_in_its_name() {
-    let folder = Folder::new();
-    let library = folder.path("a folder");
+/// A library's folder with an object to preload, which does nothing.
+fn library_with_preload(folder: &Folder, name: &str) -> PathBuf {
+    let library = folder.path(name);
     fs::create_dir_all(&library).unwrap();
     fs::write(library.join("libgc.so.1"), b"").unwrap();
     let preload = library.join("larder-preload.so");
     let compiled = Command::new("cc").args(["-shared", "-x", "c", "/dev/null", "-o"]).arg(preload).status();
     assert!(compiled.unwrap().success());
+    library
+}
+
+#[test]
+fn programs_with_the_address_sanitizer_start() {
+    let folder = Folder::new();
+    let library = library_with_preload(&folder, "lib");
+    let (source, program) = (folder.path("main.c"), folder.path("program"));
+    fs::write(&source, "int main(void) { return 5; }").unwrap();
+    let compiled = Command::new("cc").arg("-fsanitize=address").arg(source).arg("-o").arg(&program).output().unwrap();
+    if !compiled.status.success() {
+        eprintln!("the compiler has no address sanitizer: {}", stderr(&compiled));
+        return;
+    }
+    let output = support::larder_with(&library).args(["run", "-q"]).arg(program).output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(5), ""));
+    let mut command = support::larder_with(&library);
+    command.env("ASAN_OPTIONS", "color=never").args(["run", "-q", "sh", "-c", "echo $ASAN_OPTIONS"]);
+    assert_eq!(stdout(&command.output().unwrap()), "verify_asan_link_order=0:color=never\n");
+}
+
+#[test]
+fn the_library_may_lie_in_a_folder_with_blanks_in_its_name() {
+    let folder = Folder::new();
+    let library = library_with_preload(&folder, "a folder");
     let mut command = support::larder_with(&library);
     let output = command.args(["run", "-q", "grep", "-c", "larder-preload", "/proc/self/maps"]).output().unwrap();
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
