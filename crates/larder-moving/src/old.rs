@@ -27,6 +27,8 @@ pub struct Old {
     limit: usize,
     /// Bytes of large objects. Sync: `charge`.
     large: AtomicUsize,
+    /// Bytes that mutators leave to the next young collection. Sync: set in a stopped world.
+    reserved: AtomicUsize,
     /// Bytes at the beginning that the next compaction leaves empty, and a granule more. Sync: a stopped world.
     lead: AtomicUsize,
 }
@@ -40,6 +42,7 @@ impl Old {
             range,
             limit,
             large: AtomicUsize::new(0),
+            reserved: AtomicUsize::new(0),
             lead: AtomicUsize::new(lead),
         }
     }
@@ -64,11 +67,20 @@ impl Old {
 
     /// Memory for a buffer, a whole number of regions, at least `least` bytes and `most` if there is room for it.
     pub fn obtain(&self, least: usize, most: usize) -> Option<Range<usize>> {
+        self.obtain_all_but(self.reserved.load(Ordering::Relaxed), least, most)
+    }
+
+    /// The same for what a young collection promotes, which may take what was reserved for it.
+    pub fn obtain_for_copies(&self, least: usize, most: usize) -> Option<Range<usize>> {
+        self.obtain_all_but(0, least, most)
+    }
+
+    fn obtain_all_but(&self, reserved: usize, least: usize, most: usize) -> Option<Range<usize>> {
         let (least, most) = (least.next_multiple_of(REGION), most.next_multiple_of(REGION));
         // Relaxed throughout: what is handed out is the caller's alone, and its content is published by others.
         let mut end = self.end.load(Ordering::Relaxed);
         loop {
-            let limit = (self.floor() + self.limit.saturating_sub(self.large.load(Ordering::Relaxed)))
+            let limit = (self.floor() + self.limit.saturating_sub(self.large.load(Ordering::Relaxed) + reserved))
                 .min(self.range.end)
                 / REGION
                 * REGION;
@@ -92,7 +104,17 @@ impl Old {
 
     /// What nobody has: a hint while others take.
     pub fn left(&self) -> Bytes {
-        Bytes(self.limit.saturating_sub(self.used()))
+        Bytes(self.room().saturating_sub(self.reserved.load(Ordering::Relaxed)))
+    }
+
+    /// What nobody has, for a collection.
+    pub fn room(&self) -> usize {
+        self.limit.saturating_sub(self.used())
+    }
+
+    /// Keeps so many bytes for the next young collection. The world is stopped.
+    pub fn reserve(&self, bytes: usize) {
+        self.reserved.store(bytes, Ordering::Relaxed);
     }
 
     /// What was handed out.
@@ -135,7 +157,7 @@ impl Old {
 
     /// Counts a large object, if it fits under the limit.
     pub fn charge(&self, bytes: usize) -> bool {
-        let room = self.limit.saturating_sub(self.small());
+        let room = self.limit.saturating_sub(self.small() + self.reserved.load(Ordering::Relaxed));
         self.large
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |large| {
                 large.checked_add(bytes).filter(|&sum| sum <= room)

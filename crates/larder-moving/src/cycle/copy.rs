@@ -393,7 +393,7 @@ impl<H: Host> Copier<'_, H> {
     fn promote(&mut self, size: usize) -> Option<usize> {
         let buffer = &mut self.worker.old;
         if buffer.end - buffer.start < size {
-            let fresh = self.heap.old.obtain(size, OLD_BUFFER.0)?;
+            let fresh = self.heap.old.obtain_for_copies(size, OLD_BUFFER.0)?;
             self.heap.old.give_back(buffer.clone());
             *buffer = fresh;
         }

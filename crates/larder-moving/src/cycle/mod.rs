@@ -219,9 +219,16 @@ impl<H: Host> Cycle<'_, H> {
         let facts = YoungFacts { size: Bytes(self.own.young_size), survived: Bytes(young.used() * BLOCK) };
         // As many blocks as will be used must be left for survivors, and some that are only partly filled. Kept blocks need
         // none while they are kept.
-        let kept = self.own.kept;
-        let most = kept + (young.blocks() - kept) * 2 / 5;
-        young.allow(young_limit(facts).0.div_ceil(BLOCK).min(most));
+        let (kept, blocks) = (self.own.kept, young.blocks());
+        let most = kept + (blocks - kept) * 2 / 5;
+        // But their pins may all go before the next collection, and then what is in them must have room, in this generation or the old
+        // one. A block of objects fills four thirds of one there at most, so with itself it needs seven thirds.
+        let old = &self.heap.old;
+        let room = old.room() / BLOCK;
+        let limit = young_limit(facts).0.div_ceil(BLOCK).min(most).min((blocks + room) * 3 / 7);
+        young.allow(limit);
+        let to_evacuate = limit.max(young.used());
+        old.reserve((to_evacuate * 7).div_ceil(3).saturating_sub(blocks).min(room) * BLOCK);
     }
 }
 
