@@ -52,6 +52,30 @@ fn a_program_finds_what_pthreads_promise() {
     std::fs::remove_file(program).unwrap();
 }
 
+/// The words of a condition have other places in later versions of glibc.
+#[test]
+fn shared_conditions_are_the_c_librarys_wherever_it_keeps_their_flags() {
+    let Some(library) = library() else { return };
+    let at = |name: &str| std::env::temp_dir().join(format!("larder-{name}-{}", std::process::id()));
+    let (program, later) = (at("conditions"), at("later.so"));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/later_conditions.c");
+    let compile =
+        |arguments: &[&str], to: &Path| Command::new("cc").args(arguments).arg("-o").arg(to).arg(source).status();
+    let Ok(status) = compile(&["-O1", "-pthread"], &program) else {
+        eprintln!("SKIPPED: there is no C compiler (apt-get install gcc libc6-dev)");
+        return;
+    };
+    let as_library = ["-O1", "-DLIBRARY", "-shared", "-fPIC", "-nostdlib", "-ffreestanding"];
+    assert!(status.success() && compile(&as_library, &later).unwrap().success());
+    let mut both = library.into_os_string();
+    both.push(":");
+    both.push(&later);
+    let output = under(Path::new(&both), "mutex", &program).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    std::fs::remove_file(program).unwrap();
+    std::fs::remove_file(later).unwrap();
+}
+
 /// GNU sort with threads, and xz with threads: mutexes and condition variables of programs that others wrote.
 #[test]
 fn real_programs_give_the_same_output() {

@@ -6,13 +6,13 @@
 //! | 4 | threads in a wait. Sync: `cond.waiting` |
 //! | 8 | the clock of timed waits, written by `pthread_cond_init` |
 //! | 12 | the process, of a family of forks, in which those in a wait were counted |
-//! | 36 | the C library's flags; bit 0 says shared between processes, and then the C library has the whole |
+//! | [`flags`] | the C library's flags; bit 0 says shared between processes, and then the C library has the whole |
 //!
 //! Whoever waits counts itself and reads the count of notifications with the mutex held; whoever notifies after having
 //! changed something under the mutex finds it counted. (Without a lock in between POSIX promises nothing either.)
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use larder_sync::parker::Event;
 use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t, timespec};
@@ -21,7 +21,6 @@ use crate::mutex::{nanos_until, pthread_mutex_lock, pthread_mutex_unlock};
 use crate::objects::generation;
 use crate::real;
 
-const FLAGS: usize = 36;
 const SHARED: u32 = 1;
 
 #[repr(C)]
@@ -32,13 +31,45 @@ struct Condition {
     /// The process in which `waiting` was counted: a fork child has none of its parent's waiters. Sync: the mutex.
     generation: AtomicU32,
 }
-const _: () = assert!(size_of::<Condition>() <= FLAGS && size_of::<pthread_cond_t>() == 48);
+const _: () = assert!(size_of::<pthread_cond_t>() == 48);
+
+/// Where the C library has its flags, as an offset: 36 in glibc 2.36, 28 in later ones. So it is asked, at the first use: a shared
+/// condition that it has just made is zero but for them.
+fn flags() -> usize {
+    /// 0 before the first use. Sync: every thread finds the same; Relaxed.
+    static FLAGS: AtomicUsize = AtomicUsize::new(0);
+    // ORDER cond.flags: Relaxed; the number is the whole message.
+    let mut flags = FLAGS.load(Ordering::Relaxed);
+    if flags == 0 {
+        let mut words = [0u32; size_of::<pthread_cond_t>() / 4];
+        // SAFETY: the attributes are initialised and destroyed here; there is room for a condition, which nobody waits for.
+        unsafe {
+            let mut attributes: pthread_condattr_t = core::mem::zeroed();
+            libc::pthread_condattr_init(&mut attributes);
+            libc::pthread_condattr_setpshared(&mut attributes, libc::PTHREAD_PROCESS_SHARED);
+            let mut condition: pthread_cond_t = core::mem::zeroed();
+            real::COND_INIT.get()(&mut condition, &attributes);
+            libc::pthread_condattr_destroy(&mut attributes);
+            words.as_mut_ptr().copy_from((&raw const condition).cast(), words.len());
+        }
+        let found = words.iter().position(|word| word & SHARED != 0).map_or(0, |word| 4 * word);
+        if found < size_of::<Condition>() {
+            larder_sys::die!(
+                "this C library's condition variables are not what liblarder_locks.so knows: it needs another version"
+            );
+        }
+        flags = found;
+        // ORDER cond.flags: Relaxed, as above.
+        FLAGS.store(flags, Ordering::Relaxed);
+    }
+    flags
+}
 
 /// The condition, unless it is shared between processes.
 fn ours<'a>(condition: *mut pthread_cond_t) -> Option<&'a Condition> {
     // SAFETY: in bounds; all zeroes after static initialisation, which is a whole `Condition`.
     unsafe {
-        let flags = condition.byte_add(FLAGS).cast::<u32>().read();
+        let flags = condition.byte_add(flags()).cast::<u32>().read();
         (flags & SHARED == 0).then(|| &*condition.cast::<Condition>())
     }
 }
