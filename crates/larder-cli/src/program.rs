@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -136,7 +137,16 @@ pub fn check(path: &Path) -> Result<Option<String>, Failure> {
     if (mode & libc::S_ISUID != 0 && metadata.uid() != user) || (mode & libc::S_ISGID != 0 && metadata.gid() != group) {
         return Ok(Some(format!("{shown} is set-user-ID or set-group-ID: the loader ignores library paths for it")));
     }
+    if user != 0 && has_capabilities(&file) {
+        return Ok(Some(format!("{shown} has file capabilities: the loader ignores library paths for it")));
+    }
     Ok(None)
+}
+
+/// Whether users other than root gain something by starting the file.
+fn has_capabilities(file: &File) -> bool {
+    // SAFETY: the name is terminated, and no bytes are asked for but their number.
+    unsafe { libc::fgetxattr(file.as_raw_fd(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
 /// Whether the program headers name a dynamic loader.

@@ -153,6 +153,29 @@ fn what_nobody_can_read_does_not_change_the_status() {
     assert!(stderr(&output).starts_with("larder: standard output cannot be written: "), "{}", stderr(&output));
 }
 
+#[test]
+fn a_program_with_file_capabilities_is_noted() {
+    const NOBODY: u32 = 65534;
+    let folder = Folder::new();
+    let program = folder.path("program");
+    assert!(Command::new("install").args(["-m", "755", "/bin/true"]).arg(&program).status().unwrap().success());
+    let given = Command::new("setcap").arg("cap_net_raw+ep").arg(&program).output();
+    if !given.is_ok_and(|output| output.status.success()) {
+        eprintln!("only root gives capabilities to a file");
+        return;
+    }
+    let mut command = larder(&folder);
+    let output = match command.arg("run").arg(&program).uid(NOBODY).gid(NOBODY).output() {
+        Ok(output) => output,
+        Err(error) => return eprintln!("another user cannot start the tool: {error}"),
+    };
+    let note = format!("larder: {} has file capabilities", program.display());
+    assert!(stderr(&output).starts_with(&note), "{}", stderr(&output));
+    // For root the program gains nothing, and the loader heeds library paths.
+    let text = stderr(&larder(&folder).arg("run").arg(&program).output().unwrap());
+    assert!(!text.contains("capabilities"), "{text}");
+}
+
 /// A library's folder with an object to preload, which does nothing.
 fn library_with_preload(folder: &Folder, name: &str) -> PathBuf {
     let library = folder.path(name);
