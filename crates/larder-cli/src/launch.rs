@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use larder_events::DIRECTORY_VARIABLE;
@@ -94,6 +95,23 @@ pub fn run_in(
     run_with(program, command, library, Settings::Only(environment), Records::default(), output)
 }
 
+/// Lets the tool open as many files as it ever may, for it keeps one open for each process that runs. Returns the limit from before, which is
+/// the program's.
+fn raise_file_limit() -> Option<libc::rlimit> {
+    static BEFORE: OnceLock<Option<libc::rlimit>> = OnceLock::new();
+    *BEFORE.get_or_init(|| {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: both structures are ours.
+        unsafe {
+            if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
+                return None;
+            }
+            let most = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
+            (libc::setrlimit(libc::RLIMIT_NOFILE, &most) == 0).then_some(limit)
+        }
+    })
+}
+
 /// Takes what is set for the heap out of a program's environment.
 pub fn forget_heap_variables(command: &mut Command) {
     let of_heap = |name: &OsString| name.as_bytes().starts_with(b"GC_") || name.as_bytes().starts_with(b"LARDER_");
@@ -138,10 +156,16 @@ fn run_with(
         child.stdin(Stdio::null()).stdout(Stdio::piped());
     }
     let mask = taken.mask_before();
+    let file_limit = raise_file_limit();
     // SAFETY: the closure makes async-signal-safe calls alone, on a copy of its own.
     unsafe {
         child.pre_exec(move || {
             signals::ignore_again();
+            if let Some(limit) = &file_limit
+                && libc::setrlimit(libc::RLIMIT_NOFILE, limit) != 0
+            {
+                return Err(io::Error::last_os_error());
+            }
             match libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) {
                 0 => Ok(()),
                 error => Err(io::Error::from_raw_os_error(error)),

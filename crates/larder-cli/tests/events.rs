@@ -375,6 +375,23 @@ fn more_processes_than_files_can_be_open_are_all_counted() {
 }
 
 #[test]
+fn more_running_processes_than_the_program_may_open_files_are_all_counted() {
+    let folder = Folder::new();
+    // The process with this number runs as long as the machine does.
+    prepare(&folder.path("a.larder"), 1, "many", &[1]);
+    let script = format!(
+        "for i in $(seq 100); do ln -s {} $LARDER_EVENTS_DIR/$i.larder; done; ulimit -Sn >&2",
+        folder.path("a.larder").display()
+    );
+    let tool = larder(&folder);
+    let limited = "ulimit -Sn 50 && exec \"$0\" run -- sh -c \"$1\"";
+    let mut shell = std::process::Command::new("sh");
+    shell.env("LARDER_LIB", folder.path("lib")).args(["-c", limited]).arg(tool.get_program()).arg(script);
+    let text = stderr(&shell.output().unwrap());
+    assert!(text.starts_with("50\nlarder: 100 processes used the heap"), "{text}");
+}
+
+#[test]
 fn a_damaged_file_is_named_and_the_rest_is_read() {
     let folder = Folder::new();
     prepare(&folder.path("a.larder"), NOBODY, "churn", &[1]);
