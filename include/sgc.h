@@ -27,12 +27,14 @@ extern "C" {
 /* Choices at the start. There are none: the pointer to them is null. */
 typedef struct SGC_attr SGC_attr_t;
 
+/* Spelled with underscores, `inline` is also known in C90, which is what programs of SGC's time are written in. */
+
 /* Initialises the collector, which will mark with `ngcp` threads: at least 1, at most what the library allows (16). Exactly once, before any other
  * call of this library; `attributes` is null. Sets GC_free_space_divisor to SGC's default of 4 unless the environment says otherwise.
  *
  * Returns 0; EINVAL for other arguments; EALREADY, and changes nothing, where the collector is initialised.
  * threads: start; collector: no; handler: no */
-static inline int SGC_init(int ngcp, SGC_attr_t *attributes) {
+static __inline int SGC_init(int ngcp, SGC_attr_t *attributes) {
     if (ngcp < 1 || attributes != 0) return EINVAL;
     if (GC_is_init_called()) return EALREADY;
     GC_set_markers_count((unsigned)ngcp);
@@ -43,7 +45,7 @@ static inline int SGC_init(int ngcp, SGC_attr_t *attributes) {
 }
 
 /* Collects now.   threads: registered; collector: no; handler: no */
-static inline void GC_collect(void) {
+static __inline void GC_collect(void) {
     GC_gcollect();
 }
 
