@@ -385,8 +385,9 @@ int GC_get_dont_precollect(void);
 /* Incremental collection: collections that mark beside the program, which is stopped shortly at their beginning and end.
  * GC_enable_incremental turns them on where writes can be watched; GC_is_incremental_mode says whether they are on.
  * GC_start_incremental_collection begins one. GC_collect_a_little finishes one whose marking has ended, and returns 1 while
- * one marks. The time limit is how long a stop should last at most; GC_TIME_UNLIMITED, the default, means 1 ms. The
- * frequencies and rates are kept and steer nothing.
+ * one marks. The time limit is how long a stop should last at most; GC_TIME_UNLIMITED, the default, means 1 ms.
+ * GC_set_full_freq lets so many collections between two full ones trace only what was allocated since the last. The rate is
+ * kept and steers nothing.
  * threads: any; collector: no; handler: no */
 #define GC_PROTECTS_NONE 0
 #define GC_PROTECTS_POINTER_HEAP 1
@@ -450,7 +451,7 @@ void GC_add_roots(void *low, void *high_plus_1);
 void GC_remove_roots(void *low, void *high_plus_1);
 void GC_clear_roots(void);
 
-/* The words of a range are not searched as static data; the second takes all such ranges back.
+/* The words of a range are not searched, be they static data or given to GC_add_roots; the second takes all such ranges back.
  * threads: any; collector: no; handler: no */
 void GC_exclude_static_roots(void *low, void *high_plus_1);
 void GC_clear_exclusion_table(void);

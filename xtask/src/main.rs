@@ -1,4 +1,4 @@
-//! The project's tasks, each one command: `cargo xtask stage|check|test|programs|clients|soak`.
+//! The project's tasks, each one command: `cargo xtask stage|check|test|programs|apps|clients|soak`.
 //!
 //! Whatever CI does is a task here, so that one command on a developer's machine does the same. A task that needs more
 //! than the Rust toolchain says what is missing and how to get it.
@@ -45,7 +45,7 @@ enum Task {
         #[arg(long)]
         assertions: bool,
     },
-    /// Check the import rule, format, lints, the library's exports, `no_std` and mentioned paths
+    /// Check the import rule, format, lints, the library's exports, sequences, vectors, `no_std` and mentioned paths
     Check {
         /// The checks to make; all of them when none is named
         parts: Vec<check::Part>,

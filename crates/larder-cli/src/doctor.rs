@@ -264,7 +264,7 @@ fn userfaultfd() -> Finding {
         return finding(
             "userfaultfd",
             format!("not available: {error}"),
-            "writes are watched by mprotect and a signal, where they must be",
+            "write_watching says what else there is to watch writes by",
             json!({"available": false, "wp_async": false, "kernel_faults": false}),
         );
     }
@@ -295,7 +295,7 @@ fn userfaultfd() -> Finding {
         if wp_async {
             "a concurrent collector can watch writes without signals"
         } else {
-            "writes are watched by mprotect and a signal, where they must be; asynchronous protection needs kernel 6.7"
+            "write_watching says what else there is to watch writes by; asynchronous protection needs kernel 6.7"
         },
         json!({"available": true, "wp_async": wp_async, "kernel_faults": kernel_faults}),
     )
@@ -313,7 +313,7 @@ fn pagemap_scan() -> Finding {
         if works {
             "written pages are found with one call; static data that was never written is not scanned"
         } else {
-            "written pages are found by the faults they cause, and all static data is scanned; needs kernel 6.7 and /proc"
+            "write_watching says what else there is to find written pages by, and all static data is scanned; needs kernel 6.7 and /proc"
         },
         json!(works),
     )
@@ -346,7 +346,7 @@ fn huge_pages() -> Finding {
         }
         "madvise" => {
             "a heap of more than 64 MiB asks for huge pages while many are free, so that no page fault waits while the kernel makes one; \
-             smaller heaps, and collections beside the program, have pages of 4 KiB"
+             smaller heaps, and objects with pointers where collections go on beside the program, have pages of 4 KiB"
         }
         _ => "every page is 4 KiB",
     };

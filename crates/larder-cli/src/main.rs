@@ -80,7 +80,7 @@ struct RunArguments {
     /// Write a timeline of all collections to FILE while the program runs: open it in https://ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Collect beside the program: it is stopped only shortly at the beginning and at the end of each collection
+    /// Collect beside the program: it is stopped only shortly, at the beginning and at the end of each collection, and once between if need be
     #[arg(long)]
     concurrent: bool,
     /// With --concurrent: how long a stop should last at most, like 500us or 2ms

@@ -1,6 +1,6 @@
 //! The allocation lock, in libgc's sense: it guards roots, finalizers and links, and no cycle runs while it is held.
 //!
-//! The collector holds it from before the stop until links are cleared. A holder must not allocate. A client's function that runs with the lock may ask what libgc
+//! The collector holds it from before the stop until the resume. A holder must not allocate. A client's function that runs with the lock may ask what libgc
 //! answers without: the thread is known to hold it ([`is_held`]).
 //!
 //! Order of locks: loader, cycle, allocation, registry, classes, large objects, pool.

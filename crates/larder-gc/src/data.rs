@@ -141,7 +141,7 @@ unsafe impl Sync for Arrays {}
 /// How clients look for interior pointers: 1 until someone says otherwise.
 #[unsafe(no_mangle)]
 pub static GC_all_interior_pointers: Int = Int::new(1);
-/// Accepted; the heap grows when a cycle leaves too little free.
+/// Whether a cycle comes before the heap grows.
 #[unsafe(no_mangle)]
 pub static GC_dont_expand: Int = Int::new(0);
 /// How often collecting has been disabled; nothing is collected while it is not 0.
@@ -156,7 +156,7 @@ pub static GC_finalize_on_demand: Int = Int::new(0);
 /// Whether objects that become unreachable without having been freed are reported.
 #[unsafe(no_mangle)]
 pub static GC_find_leak: Int = Int::new(0);
-/// Accepted; every cycle is full.
+/// Young cycles between two full ones, where somebody has set it and cycles mark beside the program.
 #[unsafe(no_mangle)]
 pub static GC_full_freq: Int = Int::new(19);
 /// The kind of `GC_debug_gcj_malloc`, 0 until `GC_init_gcj_malloc`.
@@ -175,7 +175,7 @@ pub static GC_no_dls: Int = Int::new(0);
 /// The number of markers but one.
 #[unsafe(no_mangle)]
 pub static GC_parallel: Int = Int::new(0);
-/// Accepted.
+/// Whether no cycle comes before the heap, as large as it is, is used up.
 #[unsafe(no_mangle)]
 pub static GC_use_entire_heap: Int = Int::new(0);
 
@@ -194,7 +194,7 @@ pub static GC_max_retries: Word = Word::new(0);
 /// Bytes in uncollectable objects, and what the client adds.
 #[unsafe(no_mangle)]
 pub static GC_non_gc_bytes: Word = Word::new(0);
-/// Accepted; cycles have no time limit.
+/// Milliseconds that a pause of cycles beside the program should last at most; libgc's `GC_TIME_UNLIMITED` for the usual one.
 #[unsafe(no_mangle)]
 pub static GC_time_limit: Word = Word::new(999_999);
 /// No address below this one is in the heap.

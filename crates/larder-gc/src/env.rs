@@ -68,6 +68,7 @@ pub fn read() -> Options {
     }
     if let Some(cycles) = positive(c"GC_FULL_FREQUENCY") {
         GC_full_freq.set(i32::try_from(cycles).unwrap_or(i32::MAX));
+        incremental::frequency_is_chosen();
     }
     if let Some(milliseconds) = positive(c"GC_PAUSE_TIME_TARGET") {
         GC_time_limit.set(milliseconds);

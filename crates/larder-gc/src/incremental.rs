@@ -63,9 +63,6 @@ pub fn read_environment() {
             None => say!("LARDER_YOUNG is not a number, and is ignored"),
         }
     }
-    if is_set(c"GC_FULL_FREQUENCY") {
-        CHOSEN.set(1);
-    }
     use_frequency();
     let wish = var(c"LARDER_CONCURRENT").map(CStr::to_bytes);
     if is_set(c"GC_DISABLE_INCREMENTAL") || wish == Some(b"0") {

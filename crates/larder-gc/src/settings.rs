@@ -137,15 +137,15 @@ int_setting! {
     GC_set_force_unmap_on_gcollect, GC_get_force_unmap_on_gcollect => FORCE_UNMAP
 }
 int_setting! {
-    /// Accepted: there is no barrier.
+    /// Accepted: whether there is a barrier is chosen by `LARDER_WATCH`.
     GC_set_manual_vdb_allowed, GC_get_manual_vdb_allowed => MANUAL_BARRIER
 }
 int_setting! {
-    /// Accepted: cycles have no time limit, so marking is never attempted twice.
+    /// Accepted: the time limit is a wish, which gives no cycle up, so marking is never attempted twice.
     GC_set_max_prior_attempts, GC_get_max_prior_attempts => MAX_PRIOR_ATTEMPTS
 }
 int_setting! {
-    /// Accepted: `GC_collect_a_little` does nothing.
+    /// Accepted: how much is marked at a time follows from how fast the program allocates.
     GC_set_rate, GC_get_rate => RATE
 }
 word_setting! {

@@ -34,10 +34,10 @@ pub(crate) const LARGEST_SMALL: usize = 8 << 10;
 /// Unit of large objects.
 pub(crate) const LARGE_PAGE: usize = 4096;
 
-/// A card without a store since it was last scanned. Zero, so that a fresh table costs no memory.
 /// A generation of this size or more asks for huge pages: a smaller one is walked through without them.
 const HUGE_FROM: Bytes = Bytes::mib(16);
 
+/// A card without a store since it was last scanned. Zero, so that a fresh table costs no memory.
 const CLEAN: u8 = 0;
 const DIRTY: u8 = 1;
 

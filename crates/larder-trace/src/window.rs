@@ -284,8 +284,8 @@ pub fn limit(to: Form) {
     BEST.store(detect().min(to) as u8, Ordering::Relaxed);
 }
 
-/// The best form that has been measured to pay. Volleys of AVX-512 do on Intel's cores since Golden Cove; those of AVX2 on AMD's family 25, which has
-/// nothing wider, and on its family 26, where AVX-512 takes a sixth longer in volleys and twice as long without.
+/// The best form that has been measured to pay. Volleys of AVX-512 do on Intel's cores since Golden Cove; those of AVX2 on AMD's family 25, of which
+/// Zen 3 has nothing wider, and on its family 26, where AVX-512 takes a sixth longer in volleys and twice as long without.
 pub fn usual() -> Form {
     if larder_sys::cpus::is_intel() { Form::Avx512Volleys } else { Form::Avx2Volleys }
 }

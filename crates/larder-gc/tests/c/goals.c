@@ -24,6 +24,11 @@ static void by_environment(void) {
     setenv("GC_PAUSE_TIME_TARGET", "50", 1);
     start();
 }
+static void by_no_number(void) {
+    setenv("GC_FULL_FREQUENCY", "often", 1);
+    setenv("GC_PAUSE_TIME_TARGET", "0", 1);
+    start();
+}
 static void by_calls_before(void) {
     GC_set_full_freq(5);
     GC_set_time_limit(20);
@@ -45,6 +50,7 @@ int main(void) {
     for (unsigned i = 0; i < sizeof ours / sizeof *ours; i++) unsetenv(ours[i]);
     expect(start, 1000, 0);
     expect(by_environment, 50000, 7);
+    expect(by_no_number, 1000, 0);
     expect(by_calls_before, 20000, 5);
     expect(by_a_fraction, 500, 0);
     expect(by_our_environment, 2500, 3);
