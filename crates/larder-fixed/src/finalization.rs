@@ -41,6 +41,10 @@ static READY: AtomicUsize = AtomicUsize::new(0);
 static CLEARED: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 /// The cycle after which the notifier was called last. Sync: a ticket.
 static NOTIFIED: AtomicU64 = AtomicU64::new(0);
+/// Objects that a cycle did not finalize, since they can be reached from themselves, and how many of these places are used. As many as somebody may
+/// read. Sync: written in a stopped world; who takes them after it may lose some to the next cycle.
+static CYCLES: [AtomicUsize; 16] = [const { AtomicUsize::new(0) }; 16];
+static IN_CYCLES: AtomicUsize = AtomicUsize::new(0);
 /// The thread that runs finalizers now, by its thread block, or 0: finalizers do not nest.
 ///
 /// A finalizer need not return: it may end its thread, or leave by `longjmp`. So the name goes when its thread is unregistered, and counts no more
@@ -184,8 +188,29 @@ pub fn finalize_all() {
     }
 }
 
+/// An object that is not finalized, since it can be reached from itself. World stopped.
+fn note_cycle(object: usize) {
+    let known = IN_CYCLES.load(Ordering::Relaxed);
+    if let Some(place) = CYCLES.get(known) {
+        place.store(object, Ordering::Relaxed);
+        IN_CYCLES.store(known + 1, Ordering::Relaxed);
+    }
+}
+
+/// Warns of the objects that the last cycles have noted: as long as they refer to themselves they stay.
+fn tell_of_cycles() {
+    let Some(warn) = hooks::WARN.get() else { return };
+    for place in &CYCLES[..IN_CYCLES.swap(0, Ordering::Relaxed)] {
+        // SAFETY: the client set it to be called so.
+        unsafe { warn(c"GC Warning: Finalization cycle involving %p\n".as_ptr(), place.load(Ordering::Relaxed)) };
+    }
+}
+
 /// After a cycle: runs what became ready, or tells the client. No lock is held.
 pub(crate) fn after_cycle() {
+    if IN_CYCLES.load(Ordering::Relaxed) > 0 {
+        tell_of_cycles();
+    }
     if ready() == 0 {
         return;
     }
@@ -322,7 +347,7 @@ pub(crate) fn process(reach: &mut Reach<'_, '_>) -> Finalized {
     let java = settings::JAVA_FINALIZATION.load(Ordering::Relaxed);
     // SAFETY: links are words of the client's, valid as long as they are registered.
     let short = unsafe { t.short.clear_dead(reach) };
-    let queued = t.finalizers.process(reach, java, |_| {});
+    let queued = t.finalizers.process(reach, java, note_cycle);
     t.short.remove_dangling(reach);
     // SAFETY: as above.
     let long = unsafe { t.long.clear_dead(reach) };

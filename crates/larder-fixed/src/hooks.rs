@@ -1,6 +1,6 @@
 //! What the heap calls in its client. All optional; each says when and where it is called.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use core::marker::PhantomData;
 use core::mem;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -50,6 +50,8 @@ pub static PLACES_STACKS: Hook<unsafe extern "C" fn() -> c_int> = Hook::new();
 pub static HEAP_RESIZE: Hook<unsafe extern "C" fn(usize)> = Hook::new();
 /// An object that is never collected, and takes so many bytes, is about to be freed. On whichever thread frees it; it must not allocate.
 pub static UNCOLLECTABLE_FREED: Hook<unsafe extern "C" fn(usize)> = Hook::new();
+/// Something to worry about: a format with one `%p`-like word. On the collecting thread, after the resume, no lock held.
+pub static WARN: Hook<unsafe extern "C" fn(*const c_char, usize)> = Hook::new();
 /// Finalizers are ready and wait to be invoked. On the collecting thread, no lock held.
 pub static FINALIZER_NOTIFIER: Hook<unsafe extern "C" fn()> = Hook::new();
 

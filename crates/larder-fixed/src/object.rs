@@ -120,6 +120,11 @@ pub fn bytes_in_use() -> [usize; 2] {
     bytes
 }
 
+/// Whether `address` lies where objects are, or were.
+pub fn is_in_reach(address: usize) -> bool {
+    address.wrapping_sub(HEAP.space.base()) < HEAP.space.span()
+}
+
 /// Whether `address` points into the heap.
 pub fn is_heap_pointer(address: usize) -> bool {
     place(address).is_some()

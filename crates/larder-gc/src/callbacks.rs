@@ -64,6 +64,7 @@ pub fn install() {
     hooks::EVENT.set(Some(crate::progress::on_event));
     hooks::PUSH_OTHER_ROOTS.set(Some(push_other_roots));
     hooks::PLACES_STACKS.set(Some(places_stacks));
+    hooks::WARN.set(Some(heap_warns));
     hooks::HEAP_RESIZE.set(Some(heap_resized));
     hooks::FINALIZER_NOTIFIER.set(Some(finalizers_wait));
 }
@@ -93,6 +94,10 @@ unsafe extern "C" fn finalizers_wait() {
         // SAFETY: the heap calls this where libgc calls it: after a cycle, without the lock.
         unsafe { f() }
     }
+}
+
+unsafe extern "C" fn heap_warns(format: *const c_char, argument: usize) {
+    warn(format, argument);
 }
 
 /// Hands a warning to the client's function. `format` begins with libgc's `GC Warning: ` and takes one word.

@@ -387,6 +387,12 @@ pub unsafe extern "C" fn GC_debug_free(object: *mut c_void) {
         return;
     }
     let Some(found) = object::cell(object.addr()) else {
+        if object::is_in_reach(object.addr()) {
+            // Where a large object was.
+            let facts = Facts { user: object.addr(), file: ptr::null(), line: 0, size: 0 };
+            print_smashed("GC_debug_free: found previously deallocated (?) object at", object.addr(), &facts);
+            return;
+        }
         error_line!("Invalid pointer passed to free(): {object:p}");
         abort(c"Invalid pointer passed to free()")
     };
@@ -494,6 +500,9 @@ struct Closure {
     data: *mut c_void,
 }
 
+/// Stands for a finalizer that a registration has left as it was.
+unsafe extern "C" fn unchanged(_: *mut c_void, _: *mut c_void) {}
+
 /// Calls the program's finalizer with the user's pointer.
 unsafe extern "C" fn run(base: *mut c_void, closure: *mut c_void) {
     // SAFETY: registered below with a closure, which the registration keeps.
@@ -544,7 +553,8 @@ unsafe fn register_debugged(
             (Some(run as FinalizerFn), closure)
         }
     };
-    let (mut before, mut closure_before) = (None, ptr::null_mut());
+    // What is not changed was not registered.
+    let (mut before, mut closure_before) = (Some(unchanged as FinalizerFn), ptr::null_mut());
     // SAFETY: two places of this frame, which also keeps the old closure.
     unsafe { register(base, wrapper, closure, &mut before, &mut closure_before, order) };
     match before {
@@ -553,10 +563,8 @@ unsafe fn register_debugged(
             let closure = unsafe { closure_before.cast::<Closure>().read() };
             store(Some(closure.finalizer), closure.data);
         }
-        Some(_) => {
-            error_line!("Debuggable object at {object:p} had a non-debug finalizer");
-            store(None, ptr::null_mut());
-        }
+        Some(f) if ptr::fn_addr_eq(f, unchanged as FinalizerFn) => {}
+        Some(_) => error_line!("Debuggable object at {object:p} had a non-debug finalizer"),
         None => store(None, ptr::null_mut()),
     }
 }

@@ -3,10 +3,11 @@
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
 
+use larder_fixed::allocate::SMALL;
 use larder_fixed::allocate_many;
 use larder_fixed::kind::{self, MarkProc};
 
-use crate::alloc::{allocate_or_exhausted, allocate_uncollectable};
+use crate::alloc::{allocate_or_exhausted, allocate_uncollectable, out_of_memory_slow};
 use crate::callbacks::abort;
 use crate::data::empty_lists;
 use crate::object::extra_byte;
@@ -72,17 +73,22 @@ pub extern "C" fn GC_generic_or_special_malloc(bytes: usize, kind: c_int) -> *mu
 /// cells.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GC_generic_malloc_many(bytes: usize, kind: c_int, into: *mut *mut c_void) {
-    // SAFETY: a known kind.
-    let list = unsafe { allocate_many(known(kind), bytes.saturating_sub(extra_byte())) };
+    let list = list_of(known(kind), bytes.saturating_sub(extra_byte()));
     // SAFETY: the caller's place for the result.
-    unsafe { *into = list.cast() };
+    unsafe { *into = list };
+}
+
+/// A list of objects of a known kind; null without memory, but for large ones, which are allocated as any other.
+fn list_of(kind: usize, bytes: usize) -> *mut c_void {
+    // SAFETY: a known kind.
+    let list = unsafe { allocate_many(kind, bytes) };
+    if list.is_null() && bytes > SMALL { out_of_memory_slow(bytes) } else { list.cast() }
 }
 
 /// Returns a list of new objects, linked through their first words; null without memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_malloc_many(bytes: usize) -> *mut c_void {
-    // SAFETY: a known kind.
-    unsafe { allocate_many(kind::NORMAL, bytes).cast() }
+    list_of(kind::NORMAL, bytes)
 }
 
 /// Returns an array of free lists for [`GC_new_kind`]. The heap keeps none, so it is always the same one, and empty.

@@ -12,7 +12,9 @@ use crate::data::{GC_gc_no, GC_non_gc_bytes, GC_parallel, Word};
 use crate::init::is_ready;
 
 /// The total pause when measuring began; the largest number while it has not.
-static MEASURED_FROM_NS: Word = Word::new(usize::MAX);
+/// Nobody has begun to measure.
+const NOT_MEASURED: usize = usize::MAX;
+static MEASURED_FROM_NS: Word = Word::new(NOT_MEASURED);
 // Sync: both written by the collecting thread under the allocation lock; statistics.
 static RECLAIMED_LAST: Word = Word::new(0);
 static RECLAIMED_BEFORE: Word = Word::new(0);
@@ -214,10 +216,12 @@ unsafe fn copy(profile: Profile, into: *mut MaybeUninit<u8>, bytes: usize) -> us
     known
 }
 
-/// Begins to measure the time that cycles take.
+/// Begins to measure the time that cycles take, unless it is measured already.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_start_performance_measurement() {
-    MEASURED_FROM_NS.set(cycle::paused().0 as usize);
+    if MEASURED_FROM_NS.get() == NOT_MEASURED {
+        MEASURED_FROM_NS.set(cycle::paused().0 as usize);
+    }
 }
 
 /// The time that cycles took since measuring began, in milliseconds; 0 if it has not.

@@ -4,6 +4,8 @@
 #include <gc/gc_inline.h>
 #include <gc/gc_mark.h>
 
+static void GC_CALLBACK nothing(void *object UNUSED, void *data UNUSED) {}
+
 #define HERE "debug_guards.c", __LINE__
 
 static void is_debug_object(void *p, int kind, int is_zero, size_t bytes) {
@@ -93,6 +95,21 @@ static void damage(void) {
     CHECK(freed(p)[0] == 0);
     CHECK(strstr(freed(p), "found previously deallocated"));
     CHECK(strstr(freed(GC_malloc(30)), "w/o debugging info"));
+    p = GC_debug_malloc(1000000, "there.c", 79);
+    CHECK(freed(p)[0] == 0);
+    CHECK(strstr(freed(p), "found previously deallocated"));
+    /* What was registered before is told where it was by the debug functions, and left alone where not. */
+    p = GC_debug_malloc(20, "there.c", 80);
+    GC_finalization_proc old = nothing;
+    void *old_data = p;
+    GC_register_finalizer(GC_base(p), nothing, 0, 0, 0);
+    captured_begin();
+    GC_debug_register_finalizer(p, nothing, 0, &old, &old_data);
+    CHECK(strstr(captured_end(), "had a non-debug finalizer") && old == nothing && old_data == p);
+    GC_debug_register_finalizer(p, 0, 0, &old, &old_data);
+    CHECK(old == nothing && old_data == 0);
+    GC_debug_register_finalizer(p, 0, 0, &old, &old_data);
+    CHECK(old == 0 && old_data == 0);
     /* In a cycle, as long as the damage is there. */
     char *kept = GC_debug_malloc(100, "cycle.c", 5), *large = GC_debug_malloc_atomic(100000, "cycle.c", 6);
     kept[104] = 1;

@@ -41,6 +41,7 @@ int main(void) {
     GC_set_max_heap_size(16 << 20);
     CHECK(GC_malloc(1 << 30) == 0 && asked == 1 && asked_for == 1 << 30 && warned > 0);
     CHECK(GC_malloc_atomic(huge) == 0 && asked == 2);
+    CHECK(GC_malloc_many(1 << 30) == 0 && asked == 3);
 
     far_away(fill);
     CHECK(asked >= 3);

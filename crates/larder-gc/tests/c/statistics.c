@@ -35,6 +35,11 @@ int main(void) {
     GC_gcollect();
     GC_word cycles = GC_get_gc_no();
     CHECK(GC_get_bytes_since_gc() < 1000000 && GC_get_full_gc_total_time() < 10000);
+    /* It has begun, and does not begin again. */
+    for (int i = 0; i < 100000 && GC_get_full_gc_total_time() == 0; i++) GC_gcollect();
+    GC_start_performance_measurement();
+    CHECK(GC_get_full_gc_total_time() > 0);
+    cycles = GC_get_gc_no();
     GC_word heap, free_bytes, unmapped, since, all;
     GC_get_heap_usage_safe(&heap, &free_bytes, &unmapped, &since, &all);
     GC_get_heap_usage_safe(0, 0, 0, 0, 0);
