@@ -233,13 +233,28 @@ impl Registry {
         (!record.is_null()).then(|| unsafe { &*record })
     }
 
-    /// Registers the calling thread, whose stack begins at `stack_base`. `Ok(false)` when it was registered already.
+    /// Registers the calling thread, whose stack begins at `stack_base`. `Ok(false)` when it was registered already. One that somebody will join, and that
+    /// was registered before, gets its record back: there its result is looked for.
     pub fn register_current(&self, stack_base: usize) -> Result<bool, ReserveError> {
         if self.current().is_some() {
             return Ok(false);
         }
         let guard = self.lock();
-        let record = guard.new_record()?;
+        let mut left = None;
+        // SAFETY: no preconditions.
+        let own = unsafe { libc::pthread_self() } as usize;
+        guard.for_each(|t| {
+            if t.pthread.load(Ordering::Relaxed) == own && t.state() == ThreadState::Finished {
+                left = Some(t);
+            }
+        });
+        let record = match left {
+            Some(record) => {
+                record.result.store(0, Ordering::Relaxed);
+                record
+            }
+            None => guard.new_record()?,
+        };
         guard.begin(record, stack_base);
         drop(guard);
         // A client may have started the thread with everything blocked.
