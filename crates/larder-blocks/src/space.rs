@@ -445,34 +445,9 @@ impl Space {
         }
         // SAFETY: below the frontier.
         let block = unsafe { self.block(index) };
-        cell_of(block, offset % BLOCK.0)
+        let cell = class::cell_beginning_at(offset % BLOCK.0, block.reciprocal.get())?;
+        (cell < block.cells.get() as usize).then_some((block, cell))
     }
-
-    /// The cell that begins at `address` in a later block of a run of cells, whether or not the cell is allocated.
-    pub fn cell_in_later_block(&self, address: usize) -> Option<(&'static Block, usize)> {
-        let offset = address.wrapping_sub(self.base());
-        let index = offset >> BLOCK_SHIFT;
-        if index >= self.frontier.load(Ordering::Relaxed) {
-            return None;
-        }
-        // SAFETY: below the frontier.
-        let tail = unsafe { self.block(index) };
-        let head = tail.head.get() as usize;
-        // A record that somebody is just retiring may still say what it was.
-        if tail.state() != State::Tail || head > index {
-            return None;
-        }
-        // SAFETY: a tail's head is a block of the table.
-        let block = unsafe { self.block(head) };
-        if block.state() == State::Small { cell_of(block, offset - (head << BLOCK_SHIFT)) } else { None }
-    }
-}
-
-/// The cell that begins at `offset` of a run that `block` describes.
-#[inline(always)]
-fn cell_of(block: &'static Block, offset: usize) -> Option<(&'static Block, usize)> {
-    let cell = class::cell_beginning_at(offset, block.reciprocal.get())?;
-    (cell < block.cells.get() as usize).then_some((block, cell))
 }
 
 impl Default for Space {

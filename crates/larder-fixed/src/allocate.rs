@@ -9,12 +9,13 @@ use core::sync::atomic::Ordering;
 
 use larder_blocks::State;
 use larder_blocks::class::{BY_GRANULES, CLASSES, LARGEST};
+use larder_blocks::space::Place;
 use larder_lab::slot_offset;
 use larder_policy::pacing;
 use larder_sys::memory::KeepErrno;
 use larder_sys::thread;
 use larder_threads::defer::{self, Brief};
-use larder_units::Bytes;
+use larder_units::{BLOCK, Bytes};
 
 use crate::heap::HEAP;
 use crate::pacing::Shortage;
@@ -271,7 +272,12 @@ pub unsafe fn free(at: *mut u8) {
 /// As there.
 #[inline(never)]
 unsafe fn free_elsewhere(at: *mut u8) {
-    match HEAP.space.cell_in_later_block(at.addr()).map(|(block, cell)| refill::free_alone(block, cell)) {
+    let is_elsewhere = |place: &Place| {
+        let start = HEAP.space.address_of(HEAP.space.index_of(place.block));
+        place.base == at.addr() && place.base - start >= BLOCK.0
+    };
+    let place = HEAP.space.place(at.addr()).filter(is_elsewhere);
+    match place.map(|place| refill::free_alone(place.block, place.cell)) {
         Some(Brief { done: true, pending: false }) => {}
         // SAFETY: the caller's promise.
         Some(Brief { done, pending: true }) => unsafe { answer_and_free(at, done) },

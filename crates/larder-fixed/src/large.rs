@@ -73,11 +73,15 @@ pub(crate) fn adopt(index: u32) {
     link(index);
 }
 
+/// The size of a large object for a request, if there is such a number.
+pub(crate) fn size_for(bytes: usize) -> Option<usize> {
+    bytes.checked_add(HEAP.round.load(Ordering::Relaxed)).map(|n| n & !15)
+}
+
 /// Allocates a large object; null when memory is exhausted even after cycles.
 #[cold]
 pub(crate) fn allocate(kind: usize, bytes: usize) -> *mut u8 {
-    let extra = HEAP.round.load(Ordering::Relaxed) - 15;
-    let Some(size) = bytes.checked_add(extra + 15).map(|n| n & !15) else { return ptr::null_mut() };
+    let Some(size) = size_for(bytes) else { return ptr::null_mut() };
     let blocks = Bytes(size).to_blocks_rounded_up();
     if blocks.0 > HEAP.space.reserved().0 {
         return ptr::null_mut();
@@ -157,12 +161,8 @@ fn publish(run: Run, kind: usize, size: usize) -> *mut u8 {
 /// Makes a large object longer, where its last block has room for so many bytes; what is new of it is zero, unless its kind says otherwise. Whether
 /// it is. The caller has the object, whose kind scans all of it or nothing.
 pub(crate) fn extend(b: &'static Block, bytes: usize) -> bool {
-    let extra = HEAP.round.load(Ordering::Relaxed) - 15;
     let (kind, old) = (b.kind.get() as usize, b.size.get());
-    let size = bytes.saturating_add(extra + 15) & !15;
-    if size > Bytes(b.blocks.get() as usize * BLOCK.0).0 {
-        return false;
-    }
+    let Some(size) = size_for(bytes).filter(|&size| size <= b.blocks.get() as usize * BLOCK.0) else { return false };
     // No stop finds one of the two without the other. A marker beside the program may, and the rest after what was written there, if anything.
     let _deferral = defer::enter();
     if size > old {

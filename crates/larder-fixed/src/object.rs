@@ -90,7 +90,7 @@ pub fn cell(address: usize) -> Option<Found> {
 /// The size of the cell that a request of `bytes` bytes gets, or of the large object.
 pub fn size_for(bytes: usize) -> usize {
     if bytes > crate::allocate::SMALL {
-        return (bytes + HEAP.round.load(Ordering::Relaxed)) & !15;
+        return large::size_for(bytes).unwrap_or(usize::MAX);
     }
     larder_blocks::class::CLASSES[crate::allocate::class_of(bytes)].cell as usize
 }

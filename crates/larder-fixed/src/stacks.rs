@@ -76,7 +76,7 @@ fn stack_base(t: &Thread) -> usize {
 pub(crate) fn forget_main(t: &Thread) {
     if is_main(t) {
         t.set_stack_base(stack_base(t));
-        // Release: a collector that stops this thread in between finds the base in the one or in the other place.
+        // Release: not before the base is in the record, where a collector that stops this thread in between looks then. Its stop orders the rest.
         settings::MAIN.store(core::ptr::null_mut(), Ordering::Release);
     }
 }

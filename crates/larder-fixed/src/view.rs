@@ -118,6 +118,16 @@ fn prefetch_lines(start: usize, last: usize, bytes: usize) {
     }
 }
 
+/// The same where most objects are short: they have two lines and a part of a third at most, which a branch foresees.
+#[inline(always)]
+fn prefetch_behind(start: usize, last: usize, bytes: usize) {
+    if bytes > 2 * LINE {
+        return prefetch_lines(start, last, bytes);
+    }
+    larder_sys::hint::prefetch((start + LINE).min(last));
+    larder_sys::hint::prefetch(last);
+}
+
 /// The same of a long object, behind its first lines.
 #[cold]
 #[inline(never)]
@@ -266,13 +276,7 @@ impl Objects for View {
         let start = select_unpredictable(scanned, word, mark);
         larder_sys::hint::prefetch(start);
         if cell > LINE {
-            let last = start + select_unpredictable(scanned, cell - 1, 0);
-            larder_sys::hint::prefetch((start + LINE).min(last));
-            if cell > 2 * LINE {
-                prefetch_lines(start, last, cell);
-            } else {
-                larder_sys::hint::prefetch(last);
-            }
+            prefetch_behind(start, start + select_unpredictable(scanned, cell - 1, 0), cell);
         }
     }
 
@@ -349,13 +353,7 @@ impl Objects for View {
 
     #[inline(always)]
     fn prefetch_rest(self, start: usize, bytes: usize) {
-        let last = start + bytes.saturating_sub(1);
-        if bytes > 2 * LINE {
-            prefetch_lines(start, last, bytes);
-        } else {
-            larder_sys::hint::prefetch((start + LINE).min(last));
-            larder_sys::hint::prefetch(last);
-        }
+        prefetch_behind(start, start + bytes.saturating_sub(1), bytes);
     }
 
     #[inline(always)]

@@ -245,7 +245,7 @@ fn allocate(kind: usize, bytes: usize, place: Place, function: &str) -> *mut c_v
     allocate_or_tell(kind, bytes, place, function).0
 }
 
-/// As [`allocate`], and whether the object is new: what an out-of-memory function returns is the client's.
+/// As [`allocate`], and whether the object is new: what an out-of-memory function returns is the client's. Of uncollectable kinds nobody asks.
 fn allocate_or_tell(kind: usize, bytes: usize, place: Place, function: &str) -> (*mut c_void, bool) {
     if !is_started() {
         start();

@@ -11,9 +11,9 @@ use larder_units::{BLOCK, Nanos};
 use crate::data::{GC_gc_no, GC_non_gc_bytes, GC_parallel, Word};
 use crate::init::is_ready;
 
-/// The total pause when measuring began; the largest number while it has not.
 /// Nobody has begun to measure.
 const NOT_MEASURED: usize = usize::MAX;
+/// The total pause when measuring began.
 static MEASURED_FROM_NS: Word = Word::new(NOT_MEASURED);
 // Sync: both written by the collecting thread under the allocation lock; statistics.
 static RECLAIMED_LAST: Word = Word::new(0);

@@ -22,13 +22,14 @@ const SUCCESS: c_int = 0;
 const DUPLICATE: c_int = 1;
 const UNIMPLEMENTED: c_int = 3;
 
-/// The signal that stops a thread. libgc's is `SIGPWR`.
 /// What stands for no choice of a signal.
 const UNSET: c_int = -1;
+/// libgc's signals.
 const USUAL_SUSPEND: c_int = libc::SIGPWR;
 const USUAL_RESTART: c_int = libc::SIGXCPU;
+/// The signal that stops a thread.
 static SUSPEND_SIGNAL: Int = Int::new(USUAL_SUSPEND);
-/// The signal that resumes a thread in libgc, `SIGXCPU`. Larder resumes by a futex; clients keep the signal unblocked.
+/// The signal that resumes a thread in libgc. Larder resumes by a futex; clients keep the signal unblocked.
 static RESTART_SIGNAL: Int = Int::new(USUAL_RESTART);
 
 /// `struct GC_stack_base`.

@@ -155,16 +155,14 @@ pub(crate) fn replace(new: Option<Handling>) -> Handling {
     old
 }
 
-/// Takes the stop signal back, if the client has taken it. True where it had.
-pub(crate) fn keep_ours() -> bool {
+/// Takes the stop signal back, if the client has taken it.
+pub(crate) fn keep_ours() {
     let found = signal::handling(stop::signal());
-    if found.handler == own() {
-        return false;
+    if found.handler != own() {
+        note(found);
+        // SAFETY: the stop's own handler.
+        unsafe { signal::install(stop::signal(), stop::on_signal, &Mask::all_but_faults()) };
     }
-    note(found);
-    // SAFETY: the stop's own handler.
-    unsafe { signal::install(stop::signal(), stop::on_signal, &Mask::all_but_faults()) };
-    true
 }
 
 /// Accounts for the signal that the calling thread's handler runs for: whether it is one of ours. Asked once for each run, at its

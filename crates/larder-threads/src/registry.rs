@@ -71,6 +71,17 @@ impl RegistryGuard<'_> {
         }
     }
 
+    /// The record of a thread that is not registered any more, and that somebody may join by this handle.
+    fn finished(&self, handle: usize) -> Option<&'static Thread> {
+        let mut found = None;
+        self.for_each(|t| {
+            if t.pthread.load(Ordering::Relaxed) == handle && t.state() == ThreadState::Finished {
+                found = Some(t);
+            }
+        });
+        found
+    }
+
     fn new_record(&self) -> Result<&'static Thread, ReserveError> {
         let registry = self.registry;
         let mut at = registry.free.load(Ordering::Relaxed);
@@ -240,15 +251,11 @@ impl Registry {
             return Ok(false);
         }
         let guard = self.lock();
-        let mut left = None;
+        // Most come for the first time, and are not looked for.
+        let was_here = tls::with(|t| t.tid.get()) != 0;
         // SAFETY: no preconditions.
-        let own = unsafe { libc::pthread_self() } as usize;
-        guard.for_each(|t| {
-            if t.pthread.load(Ordering::Relaxed) == own && t.state() == ThreadState::Finished {
-                left = Some(t);
-            }
-        });
-        let record = match left {
+        let own = was_here.then(|| unsafe { libc::pthread_self() } as usize);
+        let record = match own.and_then(|own| guard.finished(own)) {
             Some(record) => {
                 record.result.store(0, Ordering::Relaxed);
                 record
@@ -331,13 +338,7 @@ impl Registry {
     /// A thread was joined: its result is the joiner's now.
     pub fn joined(&self, handle: usize) {
         let guard = self.lock();
-        let mut found = None;
-        guard.for_each(|t| {
-            if t.pthread.load(Ordering::Relaxed) == handle && t.state() == ThreadState::Finished {
-                found = Some(t);
-            }
-        });
-        if let Some(record) = found {
+        if let Some(record) = guard.finished(handle) {
             guard.recycle(record);
         }
     }
