@@ -129,6 +129,18 @@ const fn count() -> usize {
 /// How many classes there are.
 pub const COUNT: usize = count();
 
+/// Most cells in a block, of any class.
+pub const MOST_CELLS: usize = {
+    let (mut most, mut class) = (0, 0);
+    while class < COUNT {
+        if CLASSES[class].cells > most {
+            most = CLASSES[class].cells;
+        }
+        class += 1;
+    }
+    most as usize
+};
+
 const fn table() -> [Class; COUNT] {
     let mut table = [describe(16); COUNT];
     let (mut n, mut cell) = (0, 0);

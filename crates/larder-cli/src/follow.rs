@@ -412,6 +412,7 @@ impl Process {
             "pages_cleaned": cycle.pages_cleaned,
             "pages_left": cycle.pages_left,
             "pages_compared": cycle.pages_compared,
+            "objects_by_block": cycle.objects_by_block,
             "unwritten_stack_bytes": cycle.unwritten_stacks.0,
             "young": cycle.young != 0,
             "cut_short": cycle.hurried != 0,

@@ -117,8 +117,8 @@ pub struct CycleRecord {
     pub unwritten_stacks: Bytes,
     /// How often a written page had a copy, so that only the words that differ were looked up.
     pub pages_compared: u64,
-    /// Zero; for fields to come.
-    pub reserved: [u64; 1],
+    /// Objects that were scanned with others of their blocks, since they had been found in no order.
+    pub objects_by_block: u64,
 }
 
 const _: () = assert!(size_of::<CycleRecord>() == CYCLE_WORDS * size_of::<u64>());
@@ -163,7 +163,7 @@ mod tests {
         let mut record = CycleRecord::new(7, Cause::Expand);
         record.threads_blocked = 3;
         record.links_cleared = 9;
-        record.reserved[0] = 5;
+        record.objects_by_block = 5;
         assert_eq!(CycleRecord::from_words(record.to_words()), record);
         assert_eq!(record.to_words()[0], 7);
         assert_eq!(record.to_words()[CYCLE_WORDS - 1], 5);

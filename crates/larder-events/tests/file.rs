@@ -73,7 +73,7 @@ fn record(number: u64) -> Cycle {
     record.young = number;
     record.unwritten_stacks = Bytes(number as usize);
     record.pages_compared = number ^ 1;
-    record.reserved = [number];
+    record.objects_by_block = number;
     record.phases = number % 7;
     let phase = |i| Phase { code: i, start: Nanos(number), took: Nanos(number * i), amount: number ^ i };
     Cycle { record, phases: (0..number % 7).map(phase).collect() }

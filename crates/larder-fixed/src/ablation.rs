@@ -28,7 +28,7 @@ pub(crate) fn set_up() {
     match Ablation::parse(text) {
         Ok(ablation) => set(ablation),
         Err(name) => larder_sys::die!(
-            "LARDER_ABLATE names '{name}': set it to some of balance, slo, nsb, bmb, lazy-sweep, prefetch, markers, deque, clean, clusters, huge-pages, copies, with commas between"
+            "LARDER_ABLATE names '{name}': set it to some of balance, slo, nsb, bmb, lazy-sweep, prefetch, markers, deque, clean, clusters, huge-pages, copies, grey, with commas between"
         ),
     }
 }

@@ -62,7 +62,7 @@ use crate::epochs::Epochs;
 use crate::heap::HEAP;
 use crate::timeline::Timeline;
 use crate::view::View;
-use crate::{cycle, dirty, generations, own_threads, pacing, settings};
+use crate::{cycle, dirty, generations, grey, own_threads, pacing, settings};
 
 mod ahead;
 pub(crate) mod backoff;
@@ -85,6 +85,7 @@ pub(crate) use ending::about_to_write;
 pub(crate) use guests::hand_over;
 use guests::{HANDED_OVER_NESTED, HELP_FROM, help, with_guests};
 use marking::marker_main;
+pub(crate) use protected::counts_as_written;
 use stacks::Stacks;
 pub(crate) use stacks::push_stacks;
 use watching::{Parts, fetch};
@@ -709,6 +710,7 @@ pub(crate) unsafe fn after_fork_in_child() {
         core::ptr::write(&raw mut state.copies, Copies::new());
         (state.watched, state.leaves) = (0, false);
         PHASES.reset_after_fork();
+        grey::forget();
         guests::reset_after_fork();
         ending::reset_after_fork();
         ahead::over();

@@ -12,7 +12,7 @@
 
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 
-use crate::heap::next_epoch;
+use crate::heap::{LAST_EPOCH, next_epoch};
 
 /// What is going on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,11 @@ static NOW: AtomicU32 = AtomicU32::new(Epochs { old: 1, young: 1, new: 1, cycle:
 
 /// Above all epochs.
 const NO_MARK: u8 = u8::MAX;
+
+/// The byte of an object that is marked and was not scanned, whose block waits for that: see [`crate::grey`]. Above all epochs; no object has it outside of
+/// a cycle.
+pub(crate) const GREY: u8 = LAST_EPOCH + 1;
+const _: () = assert!(GREY < NO_MARK);
 
 /// What may be freed without a lock: the bytes `old` and `young`; while a cycle marks, two that no object has.
 ///
@@ -91,7 +96,13 @@ impl Epochs {
     /// Whether an object whose byte this is is allocated.
     #[inline(always)]
     pub const fn is_allocated(self, mark: u8) -> bool {
-        mark == self.young || mark == self.old || mark == self.new
+        mark == self.young || mark == self.old || mark == self.new || mark == GREY
+    }
+
+    /// In a cycle: whether an object whose byte this is is marked.
+    #[inline(always)]
+    pub const fn is_marked(self, mark: u8) -> bool {
+        mark == self.new || mark == GREY
     }
 
     /// In a cycle: whether an object whose byte this is is allocated and not marked.

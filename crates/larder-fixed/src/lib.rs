@@ -22,6 +22,7 @@ pub mod finalization;
 pub mod fork;
 mod gate;
 pub mod generations;
+pub mod grey;
 mod group;
 pub mod heap;
 pub mod hooks;

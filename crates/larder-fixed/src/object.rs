@@ -137,17 +137,21 @@ pub fn is_marked(base: usize) -> bool {
     place(base).is_some_and(|p| {
         // SAFETY: a place is a cell of its block.
         let mark = unsafe { p.block.mark(p.cell) }.load(Ordering::Relaxed);
-        mark == epochs.new || !epochs.marking() && mark == epochs.young
+        epochs.is_marked(mark) || !epochs.marking() && mark == epochs.young
     }) && !disclaim::is_waiting(base)
 }
 
 /// Marks the object at `base`. From a push-other-roots or mark procedure; also under the allocation lock, which keeps an object that
 /// waits to be asked about.
 pub fn set_mark(base: usize) {
-    let new = Epochs::now().new;
+    let epochs = Epochs::now();
     if let Some(p) = place(base) {
         // SAFETY: a place is a cell of its block.
-        unsafe { p.block.mark(p.cell) }.store(new, Ordering::Relaxed);
+        let mark = unsafe { p.block.mark(p.cell) };
+        // What is grey is marked, and has yet to be scanned.
+        if !epochs.is_marked(mark.load(Ordering::Relaxed)) {
+            mark.store(epochs.new, Ordering::Relaxed);
+        }
         disclaim::save(base);
     }
 }

@@ -9,10 +9,11 @@ use larder_blocks::space::BLOCK_SHIFT;
 use larder_trace::cells::Cells;
 use larder_trace::volley::{NOWHERE, Record, Records};
 use larder_trace::window::Range;
-use larder_trace::{Entry, Interior, Marked, Objects};
+use larder_trace::{Entry, Grey, Interior, Marked, Objects, Visit};
 use larder_units::BLOCK;
 
-use crate::epochs::Epochs;
+use crate::epochs::{Epochs, GREY};
+use crate::grey;
 use crate::heap::HEAP;
 use crate::roots;
 
@@ -164,12 +165,14 @@ impl View {
 
     /// Whether the object that contains `address` is marked; `None` outside of objects.
     pub fn is_marked(self, address: usize) -> Option<bool> {
-        self.find(address, Interior::Always).map(|spot| spot.mark.load(Ordering::Relaxed) == self.epochs.new)
+        self.find(address, Interior::Always).map(|spot| self.epochs.is_marked(spot.mark.load(Ordering::Relaxed)))
     }
 
     /// Marks an object without scanning it.
     pub fn set_mark(self, address: usize) {
-        if let Some(spot) = self.find(address, Interior::Always) {
+        if let Some(spot) = self.find(address, Interior::Always)
+            && !self.epochs.is_marked(spot.mark.load(Ordering::Relaxed))
+        {
             spot.mark.store(self.epochs.new, Ordering::Relaxed);
         }
     }
@@ -354,6 +357,33 @@ impl Objects for View {
     #[inline(always)]
     fn prefetch_rest(self, start: usize, bytes: usize) {
         prefetch_behind(start, start + bytes.saturating_sub(1), bytes);
+    }
+
+    #[inline(always)]
+    fn mark_grey(self, spot: Spot) -> Option<Grey> {
+        // Relaxed: as in `mark`.
+        if !self.epochs.is_unmarked(spot.mark.load(Ordering::Relaxed)) {
+            return None;
+        }
+        let descriptor = spot.block.descriptor.get();
+        let block = (core::ptr::from_ref(spot.block).addr() - self.table) / size_of::<Block>();
+        let waits = grey::may_wait(spot.block, block, descriptor);
+        spot.mark.store(select_unpredictable(waits, GREY, self.epochs.new), Ordering::Relaxed);
+        let entry = Entry::at(spot.base, select_unpredictable(waits, 0, descriptor));
+        Some(Grey { bytes: self.bytes_at(spot), entry, block, waits })
+    }
+
+    #[inline(always)]
+    fn wait(self, blocks: &[usize]) {
+        grey::wait(blocks);
+    }
+
+    fn has_grey(self) -> bool {
+        grey::is_waiting()
+    }
+
+    fn take_grey(self, from: &mut usize, push: &mut dyn FnMut(Entry)) -> Option<Visit> {
+        grey::take(self.epochs.new, from, push)
     }
 
     #[inline(always)]

@@ -32,6 +32,8 @@ pub enum Optimization {
     HugePages = 10,
     /// What is scanned again of large objects is copied, and the next look compares. Without: it is scanned each time.
     Copies = 11,
+    /// Objects that are found in no order are scanned block by block, when nothing else is left. Without: one by one, in the order in which they are found.
+    Grey = 12,
 }
 
 /// A set of optimizations that are left out.
@@ -42,7 +44,7 @@ impl Ablation {
     /// Nothing is left out.
     pub const NONE: Self = Self(0);
     /// Every optimization with its name.
-    pub const NAMES: [(Optimization, &str); 12] = [
+    pub const NAMES: [(Optimization, &str); 13] = [
         (Optimization::Balance, "balance"),
         (Optimization::Slo, "slo"),
         (Optimization::Nsb, "nsb"),
@@ -55,6 +57,7 @@ impl Ablation {
         (Optimization::Clusters, "clusters"),
         (Optimization::HugePages, "huge-pages"),
         (Optimization::Copies, "copies"),
+        (Optimization::Grey, "grey"),
     ];
 
     /// Leaves one more out.

@@ -14,6 +14,7 @@
 //! - [`forward`]: the word that says where a moving collection copied an object.
 //! - [`safepoint`]: stopping threads that poll.
 //! - [`intake`]: a list to which anybody adds and from which one takes everything.
+//! - [`waiting`]: a set of numbers that wait, each once, until somebody takes them.
 //! - [`region`]: a region that many take from and one refills, without a lock.
 //! - [`phase_fair`]: a reader-writer lock in alternating phases.
 //! - `clh`, `hazard` (with the feature `std`): a queue lock for threads that keep a place; hazard pointers without a fence.
@@ -128,6 +129,7 @@ pub mod termination;
 pub mod ticks;
 #[cfg(any(feature = "std", loom))]
 pub mod turns;
+pub mod waiting;
 pub mod worklist;
 
 /// The asymmetric fence by the name that others know it by.

@@ -203,7 +203,7 @@ fn what_lies_beside_new_objects_may_be_written_before_it() {
     const OBJECTS: usize = 4000;
     const SMALL: usize = 392;
     let old = OnceCell::new();
-    let last = Cell::new(0);
+    let (last, reached) = (Cell::new(0), Cell::new(0));
     at("what_lies_beside_new_objects_may_be_written_before_it", Point::BeforeSecondLook, |_, round, _| {
         let id = |round: u64, i: usize| round << 20 | i as u64;
         let made = |i: usize| object_of(id(round, i), SMALL).expose_provenance();
@@ -230,6 +230,11 @@ fn what_lies_beside_new_objects_may_be_written_before_it() {
         last.set(round);
         // Now and then the dead leave whole blocks, which nobody watches.
         let blocks = MADE_WRITABLE.load(Ordering::Relaxed) as u64;
-        assert!(blocks > round, "pages of {blocks} blocks were made writable in {round} rounds");
+        reached.set(reached.get() + 1);
+        // What is made in the first one may lie in new blocks, which nobody watches either.
+        assert!(
+            reached.get() == 1 || blocks > reached.get(),
+            "of {blocks} blocks pages were made writable in {reached:?} rounds"
+        );
     });
 }

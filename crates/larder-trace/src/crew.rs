@@ -69,6 +69,8 @@ pub struct Crew {
     job: AtomicPtr<Job>,
     /// Markers of the present round that look for work, and one more beside the program, where guests may. Sync: a hint; they count themselves.
     hungry: AtomicU32,
+    /// Blocks that wait for their grey objects to be scanned have waited long enough: nothing else was left. Sync: a hint.
+    ripe: AtomicBool,
     /// Bound on private entries. Sync: set before the markers that it is for.
     limit: AtomicUsize,
 }
@@ -148,6 +150,7 @@ impl Crew {
             beside: AtomicBool::new(false),
             job: AtomicPtr::new(core::ptr::null_mut()),
             hungry: AtomicU32::new(0),
+            ripe: AtomicBool::new(false),
             limit: AtomicUsize::new(usize::MAX),
         }
     }
@@ -338,6 +341,7 @@ impl Crew {
             objects: AtomicUsize,
             stolen: AtomicUsize,
             long: AtomicUsize,
+            by_block: AtomicUsize,
             overflowed: AtomicU32,
         }
         unsafe fn help<H: Objects + Sync>(context: *const c_void, me: usize) {
@@ -369,6 +373,7 @@ impl Crew {
             context.objects.fetch_add(marker.tally.objects, Ordering::Relaxed);
             context.stolen.fetch_add(marker.tally.stolen, Ordering::Relaxed);
             context.long.fetch_add(marker.tally.long, Ordering::Relaxed);
+            context.by_block.fetch_add(marker.tally.by_block, Ordering::Relaxed);
             context.overflowed.fetch_or(u32::from(marker.take_overflow()), Ordering::Relaxed);
             match context.beside {
                 None => own.stack.trim(),
@@ -386,6 +391,7 @@ impl Crew {
             objects: AtomicUsize::new(0),
             stolen: AtomicUsize::new(0),
             long: AtomicUsize::new(0),
+            by_block: AtomicUsize::new(0),
             overflowed: AtomicU32::new(0),
         };
         let mut job = Job { run: help::<H>, context: (&raw const context).cast() };
@@ -406,6 +412,7 @@ impl Crew {
         self.hungry.store(markers as u32 - 1 + u32::from(round.beside), Ordering::Relaxed);
         self.ablation.store(first.ablation().bits(), Ordering::Relaxed);
         self.beside.store(round.beside, Ordering::Relaxed);
+        self.ripe.store(false, Ordering::Relaxed);
         self.gate.open();
         // A round beside the program is long and has few markers: whoever is woken of many may not be one of them.
         let all = !round.balanced || round.beside;
@@ -427,6 +434,7 @@ impl Crew {
             objects: context.objects.load(Ordering::Relaxed),
             stolen: context.stolen.load(Ordering::Relaxed),
             long: context.long.load(Ordering::Relaxed),
+            by_block: context.by_block.load(Ordering::Relaxed),
         };
         (tally, context.overflowed.load(Ordering::Relaxed) != 0)
     }
@@ -471,7 +479,9 @@ impl Crew {
     fn work<H: Objects>(&self, marker: &mut Marker<'_, H>, me: usize, mut busy: bool, interrupted: impl Fn() -> bool) {
         let round = self.round();
         // Where nobody steals, nobody has anything left who is idle.
-        let all_empty = || !round.balanced || self.all_empty(round);
+        let nothing_public = || !round.balanced || self.all_empty(round);
+        let heap = marker.heap();
+        let all_empty = || nothing_public() && !heap.has_grey();
         let patience = || Patience::for_nanos(PATIENCE[usize::from(round.beside)].0);
         let mut looks = patience();
         loop {
@@ -486,21 +496,50 @@ impl Crew {
                 }
                 // SAFETY: marker `me`'s own.
                 let took_back = unsafe { marker.take_back(&self.publics[round.place(me)], round.form) };
-                if !took_back && !self.steal(marker, me, round) {
+                let found =
+                    took_back || self.steal(marker, me, round) || (self.is_ripe(round, busy) && self.take_grey(marker));
+                if !found {
                     self.ending.become_idle(me);
                     self.hungry.fetch_add(1, Ordering::Relaxed);
                     busy = false;
                 }
             } else if self.ending.is_done() || self.ending.detect(all_empty) {
                 return;
-            } else if !all_empty() {
+            } else if !nothing_public() || (self.is_ripe(round, busy) && heap.has_grey()) {
                 self.become_busy(me);
                 (busy, looks) = (true, patience());
             } else if !looks.spin() {
+                // Others have work for a while, and none to give away.
+                if heap.has_grey() {
+                    self.ripe.store(true, Ordering::Relaxed);
+                }
                 self.ending.sleep(me, all_empty);
                 looks = patience();
             }
         }
+    }
+
+    /// Whether blocks need not wait any longer: there is nothing else to be marked, as far as can be seen by a marker of the round that is busy, or idle.
+    fn is_ripe(&self, round: Round, busy: bool) -> bool {
+        let idle = self.hungry.load(Ordering::Relaxed) as usize;
+        self.ripe.load(Ordering::Relaxed) || idle + usize::from(busy) >= round.markers + usize::from(round.beside)
+    }
+
+    /// Has a marker take blocks that wait, if there are any, and lets others do so.
+    pub fn take_grey<H: Objects>(&self, marker: &mut Marker<'_, H>) -> bool {
+        let took = marker.take_grey();
+        if self.ripe.load(Ordering::Relaxed) != took {
+            self.ripe.store(took, Ordering::Relaxed);
+            if took {
+                self.ending.announce_work(MAX_MARKERS);
+            }
+        }
+        took
+    }
+
+    /// The same for a guest, if others do.
+    pub fn take_ripe_grey<H: Objects>(&self, marker: &mut Marker<'_, H>) -> bool {
+        self.ripe.load(Ordering::Relaxed) && marker.take_grey()
     }
 
     fn become_busy(&self, me: usize) {

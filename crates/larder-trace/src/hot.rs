@@ -3,7 +3,7 @@
 use crate::cells::{Cells, Clusters, Located, NEWEST, TOGETHER};
 use crate::descriptor::Entry;
 use crate::marker::Tally;
-use crate::objects::{Marked, Objects};
+use crate::objects::{Grey, Marked, Objects, Visit};
 use crate::stack::Cursor;
 use crate::volley::{LANES, Most, Volley, Volleys};
 use crate::window::{self, Form, Look, Portable, Range};
@@ -142,20 +142,24 @@ impl<H: Objects> Hot<H> {
 
     /// Marks what the words refer to, and scans a batch of the newest short entries: for objects that lie in no order. All that is found
     /// is asked for at once, and lies on the stack, marked, until its turn comes, by when it is there. Where most is marked already, only marks
-    /// are asked for, and an object once it turns out not to be.
+    /// are asked for, and an object once it turns out not to be. With `greys` no object is asked for, and those whose block can wait are not put on
+    /// the stack.
     #[inline(always)]
     pub fn scan_far<L: Look>(
         &mut self,
         queue: &mut [H::Place; QUEUE],
         words: &mut Words,
         all: bool,
+        greys: bool,
         novelty: &mut Novelty,
         width: &mut Width,
     ) {
         let (most_is_known, before, mut looked_at) = (novelty.is_low(), self.tally.objects, 0);
         for _ in 0..STEPS / BATCH {
             looked_at += words.len();
-            if most_is_known {
+            if greys {
+                self.found_grey(queue, words.all(), all);
+            } else if most_is_known {
                 let records = self.heap.records();
                 let all_words = words.all();
                 for (i, &word) in all_words.iter().enumerate() {
@@ -201,6 +205,32 @@ impl<H: Objects> Hot<H> {
         }
         for i in 0..words.len() {
             self.heap.prefetch_others(queue[first.wrapping_add(i).wrapping_sub(TOGETHER_FAR) % QUEUE]);
+        }
+    }
+
+    /// As [`Hot::found`] with a queue, for words whose objects may be scanned with others of their blocks, later.
+    #[inline(always)]
+    fn found_grey(&mut self, queue: &mut [H::Place; QUEUE], words: &[usize], all: bool) {
+        let records = self.heap.records();
+        let mut ahead = words.iter().skip(AHEAD);
+        for some in words.chunks(TOGETHER_FAR) {
+            let (mut blocks, mut n) = ([0; TOGETHER_FAR], 0);
+            for &word in some {
+                if let Some(&word) = ahead.next() {
+                    // The table of records is too large for the nearer caches.
+                    prefetch(records.of(word));
+                }
+                let place = self.heap.look_up(word, all);
+                self.heap.prefetch_mark(place);
+                let earlier = self.queue_up(queue, place);
+                let Some(Grey { bytes, entry, block, waits }) = self.heap.mark_grey(earlier) else { continue };
+                self.tally.bytes += bytes;
+                self.tally.objects += 1;
+                self.keep(entry);
+                blocks[n] = block;
+                n += usize::from(waits);
+            }
+            self.heap.wait(&blocks[..n]);
         }
     }
 
@@ -498,16 +528,61 @@ pub struct Locality {
 }
 
 impl Locality {
+    const MEMORY: i32 = 8;
+
+    /// They do not, as far as is known.
+    pub const FAR: Self = Self { far: Self::MEMORY };
+
     /// Two addresses that were found one after the other, so many bytes apart.
     #[inline(always)]
     pub fn see(&mut self, apart: usize) {
-        const NEAR: usize = 1 << 18;
-        const MEMORY: i32 = 8;
-        self.far = (self.far + if apart < NEAR { -1 } else { 1 }).clamp(-MEMORY, MEMORY);
+        // In tests, which have small heaps, most is far.
+        const NEAR: usize = if cfg!(debug_assertions) { 1 << 10 } else { 1 << 18 };
+        self.far = (self.far + if apart < NEAR { -1 } else { 1 }).clamp(-Self::MEMORY, Self::MEMORY);
     }
 
     pub fn is_far(self) -> bool {
         self.far > 0
+    }
+}
+
+/// Whether it is worth it that blocks wait until they have more grey objects: not where a few are found at a time, and each leads to a few others.
+#[derive(Clone, Copy, Default)]
+pub struct Crowd {
+    /// Since the marker came to the heap's last block.
+    blocks: usize,
+    objects: usize,
+    /// Most objects in a round through the heap.
+    most: usize,
+    /// Rounds with few in a block, and hardly more than in one before; more than `ROUNDS` once they were too many.
+    idle_rounds: u32,
+}
+
+impl Crowd {
+    /// Objects of a block that are worth the look at all of its marks.
+    const FEW: usize = 3;
+    const ROUNDS: u32 = 32;
+
+    /// Some blocks were visited.
+    pub fn see(&mut self, visit: Visit) {
+        if visit.wrapped {
+            let grows = self.objects > self.most + self.most / 4;
+            let is_worth = grows || self.objects >= Self::FEW * self.blocks;
+            self.most = self.most.max(self.objects);
+            self.idle_rounds = match (is_worth, self.is_worth_it()) {
+                (true, true) => 0,
+                (false, true) => self.idle_rounds + 1,
+                (_, false) => self.idle_rounds,
+            };
+            (self.blocks, self.objects) = (0, 0);
+        }
+        self.blocks += visit.blocks;
+        self.objects += visit.objects;
+    }
+
+    /// Whether blocks are to wait.
+    pub fn is_worth_it(self) -> bool {
+        self.idle_rounds <= Self::ROUNDS
     }
 }
 

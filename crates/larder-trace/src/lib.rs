@@ -28,4 +28,4 @@ mod words;
 
 pub use descriptor::Entry;
 pub use marker::Marker;
-pub use objects::{Interior, Marked, Objects};
+pub use objects::{Grey, Interior, Marked, Objects, Visit};

@@ -18,7 +18,7 @@ use larder_sys::vector::Vector;
 
 use crate::cells::{Clusters, TOGETHER};
 use crate::descriptor::{self, Entry};
-use crate::hot::{BATCH, Chain, Hot, Locality, Novelty, PIECE, QUEUE, STEPS, Width, collect_wide};
+use crate::hot::{BATCH, Chain, Crowd, Hot, Locality, Novelty, PIECE, QUEUE, STEPS, Width, collect_wide};
 use crate::objects::{Interior, Objects};
 use crate::public::{self, Public, Shared};
 use crate::stack::Stack;
@@ -67,11 +67,13 @@ pub struct Tally {
     pub stolen: usize,
     /// Bytes of long ranges that it scanned: roots and objects that are split.
     pub long: usize,
+    /// Objects whose blocks had waited for it to scan them.
+    pub by_block: usize,
 }
 
 impl Tally {
     /// Nothing was done yet.
-    pub const NONE: Self = Self { bytes: 0, objects: 0, stolen: 0, long: 0 };
+    pub const NONE: Self = Self { bytes: 0, objects: 0, stolen: 0, long: 0, by_block: 0 };
 }
 
 impl AddAssign for Tally {
@@ -80,6 +82,7 @@ impl AddAssign for Tally {
         self.objects += other.objects;
         self.stolen += other.stolen;
         self.long += other.long;
+        self.by_block += other.by_block;
     }
 }
 
@@ -116,6 +119,11 @@ pub struct Marker<'a, H: Objects> {
     pub tally: Tally,
     /// From so many objects on it gives away some of few words.
     few_from: usize,
+    /// Where it looks for blocks that wait, and whether they should.
+    grey_from: usize,
+    crowd: Crowd,
+    /// What it knows of where words lead when it goes on.
+    locality: Locality,
     /// Where entries go that are not to be scanned beside the program; `None` in a stopped world. See [`Marker::put_aside`].
     aside: Option<&'a mut Vector<Entry>>,
     /// Every descriptor that is found through the object is put aside.
@@ -135,6 +143,9 @@ impl<'a, H: Objects> Marker<'a, H> {
             empty_at: 0,
             tally: Tally::default(),
             few_from: FEW_FROM,
+            grey_from: 0,
+            crowd: Crowd::default(),
+            locality: Locality::default(),
             aside: None,
             found_aside: false,
         }
@@ -292,14 +303,31 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.own.stack.overflowed |= hot.overflowed;
     }
 
-    /// Works until its private part and its queue are empty. Returns entries to the public part on the way, calling
+    /// Works until its private part and its queue are empty, and no block waits. Returns entries to the public part on the way, calling
     /// `announce` with their number.
-    pub fn drain(&mut self, announce: impl FnMut(usize)) {
-        self.drain_until(announce, || false);
+    pub fn drain(&mut self, mut announce: impl FnMut(usize)) {
+        loop {
+            self.drain_until(&mut announce, || false);
+            if !self.take_grey() {
+                return;
+            }
+        }
     }
 
-    /// As [`Marker::drain`], but leaves what is left on its stack when `interrupted` says so. It is asked for every batch.
-    /// Returns whether nothing is left.
+    /// Puts what is grey in some blocks that wait on its stack; false where none waits.
+    pub fn take_grey(&mut self) -> bool {
+        let stack = &mut self.own.stack;
+        let visit = self.heap.take_grey(&mut self.grey_from, &mut |entry| stack.push(entry));
+        let seen = visit.unwrap_or_default();
+        self.crowd.see(seen);
+        self.tally.by_block += seen.objects;
+        // They were found so.
+        self.locality = Locality::FAR;
+        visit.is_some()
+    }
+
+    /// As [`Marker::drain`], but leaves blocks that wait, and what is left on its stack when `interrupted` says so. It is asked for every batch.
+    /// Returns whether nothing is left on its stack.
     pub fn drain_until(&mut self, mut announce: impl FnMut(usize), mut interrupted: impl FnMut() -> bool) -> bool {
         // Called for every batch at most; with a copy of the loop for each caller the loops were two thirds of the library.
         let (announce, interrupted): (Announce<'_>, Interrupted<'_>) = (&mut announce, &mut interrupted);
@@ -369,7 +397,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         let mut hot = self.lift();
         // The entry that was scanned last was a piece of a long object, and its other pieces are to wait.
         let mut wanting = false;
-        let mut locality = Locality::default();
+        let mut locality = self.locality;
         let mut novelty = Novelty::default();
         let mut width = Width::default();
         let mut chain = Chain::default();
@@ -379,6 +407,9 @@ impl<'a, H: Objects> Marker<'a, H> {
         // order than it was made in: trees made from the leaves up took a third longer.
         let mut in_array = false;
         let clustered = !self.ablation.leaves_out(Optimization::Clusters);
+        // Where markers do not steal, what waits would be everybody's all the same.
+        let left_out = [Optimization::Grey, Optimization::Balance].iter().any(|&it| self.ablation.leaves_out(it));
+        let greys = self.crowd.is_worth_it() && !left_out;
         loop {
             if interrupted() {
                 self.lower(hot);
@@ -488,7 +519,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             let in_volleys = AIMED && L::AIMS_FAR && !novelty.is_low() && !width.is_wide();
             let is_far = QUEUED && !in_volleys && locality.is_far() && !words.is_empty();
             if is_far {
-                hot.scan_far::<L>(&mut self.queue, &mut words, all, &mut novelty, &mut width);
+                hot.scan_far::<L>(&mut self.queue, &mut words, all, greys, &mut novelty, &mut width);
             }
             let (before, mut aimed) = (hot.tally.objects, 0);
             // Only an array's words become clusters.
@@ -514,6 +545,10 @@ impl<'a, H: Objects> Marker<'a, H> {
                         // A chain, with something at its side: a volley of so few would take longer than each by itself.
                         let Some(word) = words.pop() else { break };
                         let Some(entry) = hot.take(heap.look_up(word, all)) else { continue };
+                        if entry.descriptor == 0 {
+                            // Even a look at none of its words would wait for its memory.
+                            continue;
+                        }
                         chain.see(entry.start.addr());
                         if hot.scan::<L>(entry, &mut words) {
                             break;

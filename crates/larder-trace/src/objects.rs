@@ -25,6 +25,30 @@ pub struct Marked {
     pub entry: Entry,
 }
 
+/// An object that was just marked, where its scan may wait.
+#[derive(Clone, Copy)]
+pub struct Grey {
+    /// Bytes that it keeps.
+    pub bytes: usize,
+    /// What to scan in it now; its descriptor is 0 where there is nothing, or its block waits.
+    pub entry: Entry,
+    /// Its block, by a number of the heap's.
+    pub block: usize,
+    /// Whether that is to wait.
+    pub waits: bool,
+}
+
+/// Blocks that had waited, and what was found in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Visit {
+    /// How many blocks.
+    pub blocks: usize,
+    /// How many grey objects they had.
+    pub objects: usize,
+    /// The last block of the heap lies between these and those of the visit before.
+    pub wrapped: bool,
+}
+
 /// What the marker asks of a heap. Cheap to copy: every marker has its own.
 pub trait Objects: Copy {
     /// A place where an object may be.
@@ -79,6 +103,20 @@ pub trait Objects: Copy {
 
     /// Asks for the lines behind the first of an object that keeps so many bytes.
     fn prefetch_rest(self, start: usize, bytes: usize);
+
+    /// As [`Objects::mark`]; but an object of whose kind the heap can tell later which are marked and not scanned may become *grey*: then its block is to
+    /// wait, until [`Objects::take_grey`] comes to it.
+    fn mark_grey(self, place: Self::Place) -> Option<Grey>;
+
+    /// These blocks have grey objects, and wait from here on.
+    fn wait(self, blocks: &[usize]);
+
+    /// Whether a block waits, as far as the caller knows: what it did itself is seen.
+    fn has_grey(self) -> bool;
+
+    /// Takes some blocks that wait, from that number on and around the end, and makes their grey objects ones that are marked, like others: what to scan
+    /// in them is given to `push`. `from` goes on behind them. `None` where no block waits.
+    fn take_grey(self, from: &mut usize, push: &mut dyn FnMut(Entry)) -> Option<Visit>;
 
     /// As [`Objects::mark`], by the mark byte: whether the object is allocated and was not marked yet.
     fn mark_byte(self, mark: &AtomicU8) -> bool;

@@ -77,7 +77,7 @@ pub(super) fn unseen() -> isize {
 pub(crate) fn count_lost_mark(mark: u8, bytes: usize) {
     let epochs = Epochs::now();
     // What a young cycle finds is estimated from what there was, and from what was freed.
-    if epochs.cycle == Cycle::Full && mark == epochs.new {
+    if epochs.cycle == Cycle::Full && epochs.is_marked(mark) {
         UNSEEN.fetch_sub(bytes as isize, Ordering::Relaxed);
     }
 }

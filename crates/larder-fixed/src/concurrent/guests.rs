@@ -113,7 +113,7 @@ pub(super) fn help(coming: usize) {
     let mut marker = Marker::new(View::new(Epochs::now()), own);
     marker.put_aside(&mut aside, births::finds_unmade());
     while marker.tally.bytes < quota.0 && !PHASES.hurries() {
-        if marker.is_idle() && !CREW.steal_beside(&mut marker) {
+        if marker.is_idle() && !CREW.steal_beside(&mut marker) && !CREW.take_ripe_grey(&mut marker) {
             break;
         }
         let mut batches = BATCHES;

@@ -8,7 +8,7 @@ use larder_policy::concurrent::{self as policy, CleanFacts, Round};
 use larder_sync::phases::Phase;
 use larder_sys::signal::Mask;
 use larder_sys::vector::Vector;
-use larder_sys::{clock, say};
+use larder_sys::{clock, say, watch};
 use larder_threads::{REGISTRY, stop};
 use larder_trace::crew::{Beside, CREW, GUESTS};
 use larder_trace::marker::Tally;
@@ -29,7 +29,7 @@ use crate::heap::HEAP;
 use crate::inject::{Point, point};
 use crate::view::View;
 use crate::{
-    ablation, cycle, dirty, finalization, gate, generations, group, large, lock, pacing, refill, roots, untold,
+    ablation, cycle, dirty, finalization, gate, generations, grey, group, large, lock, pacing, refill, roots, untold,
 };
 
 /// How long the marker thread waits for somebody to finish before it cleans once more.
@@ -379,13 +379,16 @@ fn drain(work: Bytes) -> bool {
             let hurries = PHASES.hurries();
             // One entry at a time, so that guests have the others; all of them where there is no time.
             while CREW.take_back_beside(marker) && hurries {}
+            if marker.is_idle() && !hurries {
+                CREW.take_grey(marker);
+            }
             let seen = LEFT.current();
             let (alone, finished) = with_guests(|guests| {
                 while let Some(entry) = guests.left.pop() {
                     marker.push(entry);
                 }
                 let alone = guests.inside == [false; GUESTS];
-                let finished = hurries || marker.is_idle();
+                let finished = hurries || (marker.is_idle() && !grey::is_waiting());
                 // Nobody enters any more once there is no time, or nothing to be done that is not inside.
                 guests.open &= !(hurries || (alone && finished));
                 (alone, finished)
@@ -411,7 +414,7 @@ fn drain(work: Bytes) -> bool {
         }
     });
     // SAFETY: as above.
-    unsafe { CREW.beside() }.stack.is_empty()
+    unsafe { CREW.beside() }.stack.is_empty() && !grey::is_waiting()
 }
 
 /// Takes what a helper has put aside.
@@ -427,8 +430,11 @@ fn bring(aside: &mut Vector<Entry>) {
 fn mark() {
     let begun = clock::now();
     let mut before = None;
-    let State { timeline, tally, young, .. } = own_state();
-    let mut again = drain(Bytes(TO_MARK[usize::from(*young)].load(Ordering::Relaxed)));
+    let State { timeline, tally, young, way, .. } = own_state();
+    let work = Bytes(TO_MARK[usize::from(*young)].load(Ordering::Relaxed));
+    grey::leave_what_is_written(cleans() && *way == Way::Watch(watch::Kind::Uffd));
+    let mut again = drain(work);
+    grey::leave_what_is_written(false);
     let traced = timeline.add(PhaseKind::Trace, begun, tally.bytes);
     TRACED_NS.store(traced.since(begun).0, Ordering::Relaxed);
     if again {
@@ -454,11 +460,15 @@ fn mark() {
     ready();
 }
 
+/// Whether written memory is scanned beside the program at all.
+fn cleans() -> bool {
+    !ablation::get().leaves_out(Optimization::Clean)
+}
+
 /// One round: asks for written pages, scans what is on them, and marks. `None` where that is not possible or left out, or somebody hurries.
 fn clean() -> Option<Round> {
     let State { watch, way, watched, aside, tally, figures, copies, .. } = own_state();
-    let left_out = ablation::get().leaves_out(Optimization::Clean);
-    if left_out || watch.as_ref().is_some_and(|watch| !watch.cleans_while_running()) || PHASES.hurries() {
+    if !cleans() || watch.as_ref().is_some_and(|watch| !watch.cleans_while_running()) || PHASES.hurries() {
         return None;
     }
     let new = Epochs::now().new;

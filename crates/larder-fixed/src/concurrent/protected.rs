@@ -94,6 +94,11 @@ pub(super) fn take(block: usize) -> bool {
     word.load(Ordering::Relaxed) & bit != 0 && word.fetch_and(!bit, Ordering::Relaxed) & bit != 0
 }
 
+/// Whether all pages of a block count as written, until it is asked again what was.
+pub(crate) fn counts_as_written(block: usize) -> bool {
+    bits_from(&PROTECTED, block) & 1 == 0
+}
+
 /// How many pages of `[0, high)` may be protected.
 pub(super) fn pages(high: usize) -> usize {
     let mut blocks = 0;

@@ -13,13 +13,13 @@ use larder_trace::{Interior, Marker, Objects};
 use larder_units::{Bytes, Nanos};
 
 use super::{INSPECTOR, Inspector, PROC_BYTES, PROC_OVERFLOW, PUSHING, Request, Stage, begin_epochs, for_each_thread};
-use crate::epochs::{Cycle, Epochs};
+use crate::epochs::{Cycle, Epochs, GREY};
 use crate::heap::HEAP;
 use crate::hooks::{self, Event};
 use crate::stacks::for_each_stack;
 use crate::timeline::Timeline;
 use crate::view::View;
-use crate::{ablation, concurrent, disclaim, finalization, generations, kind, large, pacing, refill, roots};
+use crate::{ablation, concurrent, disclaim, finalization, generations, grey, kind, large, pacing, refill, roots};
 
 /// Marks everything reachable. False when the cycle was given up; then everything that was allocated still is.
 ///
@@ -103,8 +103,11 @@ pub(super) unsafe fn mark(
     pacing::has_traced(tally.objects, Bytes(tally.long));
     record.live = Bytes(tally.bytes);
     record.marked_objects = tally.objects as u64;
+    record.objects_by_block = tally.by_block as u64;
+    grey::count(tally.by_block);
     record.mark = timeline.add(PhaseKind::Decide, now, finalized.queued).since(begun);
     marker.finish();
+    debug_assert!(!grey::is_waiting(), "everything that is marked was scanned");
     let inspector = INSPECTOR.load(Ordering::Acquire);
     if !inspector.is_null() {
         // The marker thread is not stopped, and may be giving back what its census has found: not while somebody looks at the records.
@@ -247,14 +250,16 @@ fn rescan(marker: &mut Marker<'_, View>, new: u8) {
 /// that was not before.
 fn give_up(epochs: Epochs) {
     // What a young cycle has marked cannot be told from what survived, and need not be: the next cycle is a full one.
-    let last = if epochs.cycle == Cycle::Full { HEAP.space.frontier().0 } else { 0 };
-    for index in 0..last {
+    let taken_back = if epochs.cycle == Cycle::Full { epochs.new } else { GREY };
+    grey::forget();
+    for index in 0..HEAP.space.frontier().0 {
         // SAFETY: below the frontier.
         let b = unsafe { HEAP.space.block(index) };
         if matches!(b.state(), State::Small | State::Large) {
             // SAFETY: the record is in one of the two states.
             for m in unsafe { b.all_marks() } {
-                if m.load(Ordering::Relaxed) == epochs.new {
+                let mark = m.load(Ordering::Relaxed);
+                if mark == taken_back || mark == GREY {
                     m.store(epochs.young, Ordering::Relaxed);
                 }
             }

@@ -7,7 +7,7 @@ use larder_units::{BLOCK, Bytes};
 
 use super::*;
 use crate::hot::collect_best;
-use crate::objects::Marked;
+use crate::objects::{Grey, Marked, Visit};
 use crate::volley::{Line, NOWHERE, Record, Records};
 use crate::window::Range;
 
@@ -108,6 +108,20 @@ impl Objects for Cells {
     }
 
     fn prefetch_rest(self, _: usize, _: usize) {}
+
+    fn mark_grey(self, place: Option<usize>) -> Option<Grey> {
+        self.mark(place).map(|Marked { bytes, entry }| Grey { bytes, entry, block: 0, waits: false })
+    }
+
+    fn wait(self, _: &[usize]) {}
+
+    fn has_grey(self) -> bool {
+        false
+    }
+
+    fn take_grey(self, _: &mut usize, _: &mut dyn FnMut(Entry)) -> Option<Visit> {
+        None
+    }
 
     fn mark_byte(self, mark: &AtomicU8) -> bool {
         // No epoch of these is the byte of no object.

@@ -1,0 +1,131 @@
+//! Objects that are marked and not scanned: grey ones, and the blocks that wait because they have some.
+//!
+//! Where objects are found in no order, each is a wait for memory and for its page's translation, however early it is asked for. So the marker only
+//! marks them there, and lets their blocks wait until nothing else is left. By then a block has many, which are read one behind the other. What is grey
+//! bears [`GREY`]; blocks are taken in the order in which they lie. (Go's collector does so, too, with a queue of blocks.)
+//!
+//! **Nothing is missed.** A marker makes objects grey, and then lets their blocks wait. Who takes a block looks for grey objects in it afterwards: see [`Waiting`].
+//!
+//! **Beside the program.** A grey object on a page that was written is not scanned when that is asked for, as one that is not marked is not: it is scanned later.
+//! Freed, it loses its byte, and nobody finds it. Where marking is interrupted, blocks wait for the final stop.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use larder_blocks::block::{Block, State};
+use larder_sync::waiting::Waiting;
+use larder_trace::descriptor::{BITMAP, LENGTH, TAG};
+use larder_trace::{Entry, Visit};
+
+use crate::concurrent;
+use crate::epochs::GREY;
+use crate::heap::HEAP;
+use crate::refill::for_each_run;
+
+/// Blocks that are taken at once.
+const AT_ONCE: u32 = 8;
+/// Longest run of objects that is one entry, in bytes: what a marker scans in one go.
+const LONGEST: usize = 2048;
+/// Most runs of grey objects in a block.
+const RUNS: usize = larder_blocks::class::MOST_CELLS.div_ceil(2);
+
+type Blocks = Waiting<{ 1 << 16 }>;
+
+/// Blocks that wait, of those that can: 64 GiB. Objects of others are scanned as they are found.
+///
+/// Sync: its own.
+static BLOCKS: Blocks = Blocks::new();
+/// Objects that were scanned with others of their blocks, over all cycles. Sync: collectors add in a stopped world; a statistic.
+static SCANNED: AtomicU64 = AtomicU64::new(0);
+/// See [`leave_what_is_written`]. Sync: set by the marker thread, outside of a round; a hint.
+static LEAVES_WRITTEN: AtomicBool = AtomicBool::new(false);
+
+/// So many objects were scanned with others of their blocks, in a cycle.
+pub(crate) fn count(objects: usize) {
+    SCANNED.fetch_add(objects as u64, Ordering::Relaxed);
+}
+
+/// Objects that were found in no order, and scanned with others of their blocks, over all cycles. Any thread.
+pub fn scanned_by_block() -> u64 {
+    SCANNED.load(Ordering::Relaxed)
+}
+
+/// From here on what is grey in blocks that count as written is marked and not scanned, since a round of cleaning will scan it; or no longer. By the
+/// marker thread, while no round is open.
+pub(crate) fn leave_what_is_written(leave: bool) {
+    LEAVES_WRITTEN.store(leave, Ordering::Relaxed);
+}
+
+/// Whether objects of the block, of which this is the number and the descriptor, may become grey.
+#[inline(always)]
+pub(crate) fn may_wait(b: &Block, block: usize, descriptor: usize) -> bool {
+    // Large objects have no cells.
+    (descriptor != 0) & matches!(descriptor & TAG, LENGTH | BITMAP) & (b.cell.get() != 0) & (block < Blocks::END)
+}
+
+/// These blocks have objects that the caller has just made grey. Any marker.
+#[inline(always)]
+pub(crate) fn wait(blocks: &[usize]) {
+    BLOCKS.add(blocks);
+}
+
+/// Whether a block waits, as [`Waiting::any`] says it.
+pub(crate) fn is_waiting() -> bool {
+    BLOCKS.any()
+}
+
+/// See [`larder_trace::Objects::take_grey`].
+pub(crate) fn take(new: u8, from: &mut usize, push: &mut dyn FnMut(Entry)) -> Option<Visit> {
+    let taken = BLOCKS.take(from, AT_ONCE)?;
+    let (mut left, mut objects) = (taken.bits, 0);
+    // What is pushed last is scanned first.
+    while left != 0 {
+        let bit = left.ilog2();
+        left ^= 1 << bit;
+        objects += push_grey(taken.first + bit as usize, new, push);
+    }
+    Some(Visit { blocks: taken.bits.count_ones() as usize, objects, wrapped: taken.wrapped })
+}
+
+/// Gives what is grey in a block to `push`, from the last object to the first, and marks it as scanned. Returns how many objects it is.
+fn push_grey(index: usize, new: u8, push: &mut dyn FnMut(Entry)) -> usize {
+    // SAFETY: it had a grey object, so it is below the frontier.
+    let b = unsafe { HEAP.space.block(index) };
+    if b.state() != State::Small {
+        return 0;
+    }
+    // What counts as written is looked at when that is asked for.
+    let is_left = LEAVES_WRITTEN.load(Ordering::Relaxed) && b.blocks.get() == 1 && concurrent::counts_as_written(index);
+    // SAFETY: the block is `Small`.
+    let marks = unsafe { b.all_marks() };
+    let (mut objects, mut n) = (0, 0);
+    let mut runs = [(0, 0); RUNS];
+    for_each_run(marks, GREY, |first, end| {
+        // Others free objects meanwhile, and no byte but those of these is written.
+        marks[first..end].iter().for_each(|mark| mark.store(new, Ordering::Relaxed));
+        objects += end - first;
+        runs[n] = (first as u32, end as u32);
+        n += 1;
+    });
+    if is_left {
+        return objects;
+    }
+    let start = HEAP.space.address_of(index);
+    let (size, descriptor) = (b.cell.get() as usize, b.descriptor.get());
+    // Objects that are scanned as a whole are taken together as long as they follow one another.
+    let together = if descriptor == size | LENGTH { (LONGEST / size).max(1) } else { 1 };
+    for &(first, end) in runs[..n].iter().rev() {
+        let (first, mut end) = (first as usize, end as usize);
+        while first < end {
+            let cells = together.min(end - first);
+            end -= cells;
+            push(Entry::at(start + end * size, if cells == 1 { descriptor } else { (cells * size) | LENGTH }));
+        }
+    }
+    objects
+}
+
+/// A cycle was given up, or this is the child of a process that was in the middle of one: nobody waits. World stopped.
+pub(crate) fn forget() {
+    BLOCKS.clear();
+    leave_what_is_written(false);
+}

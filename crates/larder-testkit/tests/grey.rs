@@ -1,0 +1,133 @@
+//! Objects that are marked first and scanned later, with others of their blocks.
+
+use larder_fixed::ablation::{self, Ablation, Optimization};
+use larder_fixed::concurrent::{self, Way};
+use larder_fixed::options::Options;
+use larder_fixed::{allocate, cycle, free, grey, init, kind};
+use larder_sys::watch::Kind;
+use larder_testkit::beside::{offered, one_cycle};
+use larder_testkit::table::Words;
+use larder_testkit::verifier::{self, Rules};
+use larder_testkit::{Random, crowd, in_child};
+use larder_units::Bytes;
+
+const OBJECTS: usize = 60_000;
+
+/// Objects of 32 to 1000 bytes in no order: each refers to three of those that were made before it, and a table to one in eight of them. One in
+/// nine is a leaf, and one in fifty fills several blocks.
+fn build(root: Words, random: &mut Random) {
+    // SAFETY: what is made is in a hidden table and, until that is gone, in the one in the root.
+    unsafe {
+        let all = allocate(kind::NORMAL, OBJECTS * 8).cast::<usize>();
+        root.set(0, all.expose_provenance());
+        for i in 0..OBJECTS {
+            let words = if i % 50 == 0 { 5000 } else { 4 + random.below(120) };
+            let is_leaf = i % 9 == 0;
+            let object = allocate(if is_leaf { kind::POINTER_FREE } else { kind::NORMAL }, words * 8).cast::<usize>();
+            for word in 0..3.min(i) {
+                // In a leaf it keeps nothing.
+                object.add(word + random.below(words - 3)).write(all.add(random.below(i)).read());
+            }
+            all.add(i).write(object.expose_provenance());
+        }
+        let table = allocate(kind::NORMAL, OBJECTS / 8 * 8).cast::<usize>();
+        for i in 0..OBJECTS / 8 {
+            table.add(i).write(all.add(random.below(OBJECTS)).read());
+        }
+        root.set(0, table.expose_provenance());
+    }
+}
+
+fn collect() -> (usize, usize) {
+    crowd::spawn(|| assert!(cycle::collect())).join();
+    verifier::reached()
+}
+
+fn heap(markers: usize) {
+    init(&Options { initial_heap: Bytes::mib(4096), markers: Some(markers), ..Options::default() });
+    verifier::watch(Rules::EXACT);
+    // SAFETY: never used: the heap's own data name the first block.
+    unsafe { allocate(kind::POINTER_FREE, 8) };
+}
+
+/// The verifier walks by itself, and compares the marks of every object.
+fn all_are_found(name: &str, markers: usize) {
+    in_child(name, &[], move || {
+        heap(markers);
+        let root = Words::roots(1);
+        for seed in 1..=4 {
+            crowd::spawn(move || build(root, &mut Random::new(seed))).join();
+            let before = grey::scanned_by_block();
+            let with = collect();
+            let waited = grey::scanned_by_block() - before;
+            ablation::set(Ablation::NONE.and(Optimization::Grey));
+            let without = collect();
+            assert_eq!(grey::scanned_by_block() - before, waited);
+            ablation::set(Ablation::NONE);
+            assert_eq!(with, without);
+            assert!(with.0 > OBJECTS / 4 && waited > with.0 as u64 / 4, "{waited} of {with:?}");
+        }
+        root.set(0, 0);
+        assert!(collect().0 < 100);
+    });
+}
+
+#[test]
+fn one_marker_finds_all() {
+    all_are_found("one_marker_finds_all", 1);
+}
+
+#[test]
+fn several_markers_find_all() {
+    all_are_found("several_markers_find_all", 4);
+}
+
+/// Each cycle begins while everything is being made, and threads write and free meanwhile what a marker may have made grey.
+#[test]
+fn what_is_grey_beside_the_program_is_written_and_freed() {
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("what_is_grey_beside_the_program_is_written_and_freed", &[], || {
+        heap(2);
+        // What dies meanwhile is kept.
+        verifier::set_rules(Rules { nothing_else_is_marked: false, older_words_keep: false, ..Rules::EXACT });
+        concurrent::turn_on(Some(Way::Watch(Kind::Uffd))).unwrap();
+        let root = Words::roots(1);
+        let before = grey::scanned_by_block();
+        for seed in 1..=3 {
+            crowd::spawn(move || build(root, &mut Random::new(seed))).join();
+            crowd::spawn(move || shuffle(root, seed)).join();
+        }
+        assert!(grey::scanned_by_block() > before + OBJECTS as u64 / 4, "{}", grey::scanned_by_block() - before);
+        assert!(concurrent::completed()[0] >= 6, "{:?}", concurrent::completed());
+    });
+}
+
+/// Pointers change places beside a cycle, and some of what nobody else refers to is freed, so that the words must be looked at when they are scanned.
+fn shuffle(root: Words, seed: u64) {
+    let mut random = Random::new(seed);
+    let table = core::ptr::with_exposed_provenance_mut::<usize>(root.get(0));
+    for round in 0..3 {
+        concurrent::ask();
+        for step in 0..200_000 {
+            let (a, b) = (random.below(OBJECTS / 8), random.below(OBJECTS / 8));
+            // SAFETY: words of the table. New objects take the only reference to an old one over.
+            unsafe {
+                let moved = table.add(a).read();
+                if step % 3 == 0 {
+                    let holder = allocate(kind::NORMAL, 64).cast::<usize>();
+                    holder.add(step % 8).write(moved);
+                    table.add(a).write(holder.expose_provenance());
+                } else {
+                    table.add(a).write(table.add(b).read());
+                    table.add(b).write(moved);
+                }
+                if step % 5 == 0 {
+                    free(allocate(kind::NORMAL, 16 + random.below(800)));
+                }
+            }
+        }
+        assert!(!one_cycle(), "round {round}");
+    }
+}
