@@ -200,7 +200,7 @@ unsafe extern "C" fn pthread_cond_clockwait(
 fn notify(this: &Condition, threads: u32) -> c_int {
     // ORDER cond.waiting: Relaxed; see `wait`.
     if this.waiting.load(Ordering::Relaxed) != 0 {
-        this.notified.bump_and_wake(threads);
+        this.notified.bump_and_wake_earlier(threads);
     }
     0
 }

@@ -117,6 +117,17 @@ impl Event {
         self.count.wake(n);
     }
 
+    /// As [`Event::bump_and_wake`], but wakes nobody who waits for what happens after this, as long as there are others: for an event of which each wake is
+    /// for somebody, and for which threads of real-time priorities wait.
+    pub fn bump_and_wake_earlier(&self, n: u32) {
+        self.wake_earlier(n, self.bump());
+    }
+
+    /// What a thread that has [bumped](Self::bump), and was told `latest`, left to do of [`Event::bump_and_wake_earlier`].
+    pub fn wake_earlier(&self, n: u32, latest: u32) {
+        self.count.wake_earlier(n, latest);
+    }
+
     /// Wakes at most `n` of those who sleep, without letting the event happen again: what [`Event::bump`] left to do, or
     /// a woken thread passes the wake on.
     pub fn pass_on(&self, n: u32) {

@@ -21,6 +21,11 @@ impl Deref for Word {
     }
 }
 
+/// The set in which those wait who sleep on this value: one of as many as there are bits.
+const fn set_of(value: u32) -> u32 {
+    1 << (value % u32::BITS)
+}
+
 /// A moment of `CLOCK_MONOTONIC` at which a wait gives up.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline(libc::timespec);
@@ -71,7 +76,7 @@ impl Word {
                     expected,
                     timeout,
                     ptr::null::<u32>(),
-                    libc::FUTEX_BITSET_MATCH_ANY,
+                    set_of(expected),
                 )
             }
         });
@@ -89,6 +94,30 @@ impl Word {
     /// finds nobody, or wakes a stranger, who looks at his word again.
     pub(crate) fn wake(&self, sleepers: u32) {
         self.waker().wake(sleepers);
+    }
+
+    /// As [`Word::wake`], but first those who fell asleep on another value than `latest`; others only where these are fewer. The kernel wakes threads of
+    /// real-time priorities first, however late they came, and one that sleeps on the latest value goes back to sleep.
+    pub(crate) fn wake_earlier(&self, sleepers: u32, latest: u32) {
+        let sleepers = sleepers.min(i32::MAX as u32);
+        let woken = keep_errno(|| {
+            // SAFETY: as in `Waker::wake`.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    self.value.as_ptr(),
+                    libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG,
+                    sleepers,
+                    ptr::null::<libc::timespec>(),
+                    ptr::null::<u32>(),
+                    !set_of(latest),
+                )
+            }
+        });
+        let left = sleepers.saturating_sub(woken.map_or(0, |woken| woken as u32));
+        if left > 0 {
+            self.wake(left);
+        }
     }
 
     /// What wakes sleepers on this word even when the word itself may be gone: made before the store that lets its

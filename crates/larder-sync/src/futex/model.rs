@@ -82,6 +82,11 @@ impl Word {
         self.waker().wake(sleepers);
     }
 
+    /// As [`Word::wake`], whose order is that in which they fell asleep.
+    pub(crate) fn wake_earlier(&self, sleepers: u32, _latest: u32) {
+        self.wake(sleepers);
+    }
+
     /// What wakes sleepers on this word even when the word itself is gone.
     pub(crate) fn waker(&self) -> Waker {
         Waker(self.queue.clone())

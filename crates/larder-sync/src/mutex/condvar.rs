@@ -98,7 +98,7 @@ impl Condvar {
     fn notify(&self, n: u32) {
         // ORDER condvar.waiting: Relaxed; see `begin`.
         if self.waiting.load(Ordering::Relaxed) != 0 {
-            self.notified.bump_and_wake(n);
+            self.notified.bump_and_wake_earlier(n);
         }
     }
 }
