@@ -617,11 +617,15 @@ pub struct Width {
 }
 
 impl Width {
+    const MEMORY: i32 = 8;
+
+    /// They have, as far as is known.
+    pub const WIDE: Self = Self { wide: Self::MEMORY };
+
     /// A batch was scanned.
     #[inline(always)]
     pub fn see(&mut self, is_wide: bool) {
-        const MEMORY: i32 = 8;
-        self.wide = (self.wide + if is_wide { 1 } else { -1 }).clamp(-MEMORY, MEMORY);
+        self.wide = (self.wide + if is_wide { 1 } else { -1 }).clamp(-Self::MEMORY, Self::MEMORY);
     }
 
     #[inline(always)]

@@ -122,8 +122,9 @@ pub struct Marker<'a, H: Objects> {
     /// Where it looks for blocks that wait, and whether they should.
     grey_from: usize,
     crowd: Crowd,
-    /// What it knows of where words lead when it goes on.
+    /// What it knows of where words lead, and to what, when it goes on.
     locality: Locality,
+    width: Width,
     /// Where entries go that are not to be scanned beside the program; `None` in a stopped world. See [`Marker::put_aside`].
     aside: Option<&'a mut Vector<Entry>>,
     /// Every descriptor that is found through the object is put aside.
@@ -146,6 +147,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             grey_from: 0,
             crowd: Crowd::default(),
             locality: Locality::default(),
+            width: Width::default(),
             aside: None,
             found_aside: false,
         }
@@ -322,7 +324,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.crowd.see(seen);
         self.tally.by_block += seen.objects;
         // They were found so.
-        self.locality = Locality::FAR;
+        (self.locality, self.width) = (Locality::FAR, Width::WIDE);
         visit.is_some()
     }
 
@@ -399,7 +401,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         let mut wanting = false;
         let mut locality = self.locality;
         let mut novelty = Novelty::default();
-        let mut width = Width::default();
+        let mut width = self.width;
         let mut chain = Chain::default();
         let mut clusters = Clusters::new();
         let mut volleys = Volleys::new();
@@ -519,7 +521,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             let in_volleys = AIMED && L::AIMS_FAR && !novelty.is_low() && !width.is_wide();
             let is_far = QUEUED && !in_volleys && locality.is_far() && !words.is_empty();
             if is_far {
-                hot.scan_far::<L>(&mut self.queue, &mut words, all, greys, &mut novelty, &mut width);
+                hot.scan_far::<L>(&mut self.queue, &mut words, all, greys && width.is_wide(), &mut novelty, &mut width);
             }
             let (before, mut aimed) = (hot.tally.objects, 0);
             // Only an array's words become clusters.
