@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `larder-only` | it shows what Larder does and libgc does not: it is not run on the stock library |
 //! | `larder-headers` | it is compiled against the staged headers alone, since libgc has no such names; implies `larder-only` |
-//! | `archive` | it is also linked to the static archive, against the staged headers, and run |
+//! | `archive` | it is also linked to the static archive, that of C++'s operators too, against the staged headers, and run |
 //! | `calls write to the heap` | it has system calls write to objects, which fail where mprotect watches them and nothing is preloaded: it is not run so |
 //! | `under larder run` | it is started by the tool, which preloads; implies `larder-only` |
 
@@ -282,6 +282,9 @@ impl Bench<'_> {
         command.arg(&program.source).arg("-o").arg(self.binary(program, on));
         // By their files, so that no other libgc is linked.
         if on == On::Archive {
+            if program.is_cpp() {
+                command.arg("-static-libstdc++").arg(lib.join("libgccpp.a"));
+            }
             command.arg(lib.join("liblarder_gc.a"));
         } else {
             if program.is_cpp() {

@@ -7,6 +7,7 @@
 //! | `lib/libgc.so.1`, `lib/libgc.so` | the `gc.h` door |
 //! | `lib/libgccpp.so.1`, `lib/libgccpp.so` | C++'s operators new and delete on it |
 //! | `lib/liblarder_gc.a`, `lib/libgc.a` | the door as a static archive |
+//! | `lib/libgccpp.a` | the operators as one, before it on the command line |
 //! | `lib/pkgconfig/bdw-gc.pc`, `lib/cmake/BDWgc/` | how pkg-config and CMake find them, wherever the folder is |
 //! | `lib/liblarder_cs.so`, `lib/liblarder_cs.a` | restartable critical sections for C |
 //! | `lib/liblarder_locks.so` | puts one of our locks under a pthread program's mutexes |
@@ -43,6 +44,9 @@ pub fn stage(workspace: &Workspace, dir: &Path) -> Result<()> {
     let lib = dir.join("lib");
     install(&build_archive(workspace)?, &lib.join("liblarder_gc.a"))?;
     link("liblarder_gc.a", &lib.join("libgc.a"))?;
+    if workspace.has("larder-gccpp") {
+        install(&build_operators_archive(workspace)?, &lib.join("libgccpp.a"))?;
+    }
     let packaging = workspace.root().join("packaging");
     copy_folder(&packaging.join("pkgconfig"), &lib.join("pkgconfig"))?;
     copy_folder(&packaging.join("cmake"), &lib.join("cmake"))?;
@@ -136,11 +140,27 @@ fn build_archive(workspace: &Workspace) -> Result<PathBuf> {
     let arguments =
         ["rustc", "--release", "--package", "larder-gc", "--features", "archive", "--crate-type", "staticlib"];
     run(workspace.cargo().args(arguments))?;
-    let archive = workspace.target().join("release/liblarder_gc.a");
-    if !archive.is_file() {
-        bail!("larder-gc built no {}", archive.display());
+    built(workspace, "larder-gc", "liblarder_gc.a")
+}
+
+/// Builds C++'s operators for release as an archive, and returns its path.
+///
+/// A Rust library is an archive, too, and has the crate's own object alone: whatever it had of other crates would be in the door's as well, and
+/// no program could be linked to both. Link-time optimization would leave no object in it.
+fn build_operators_archive(workspace: &Workspace) -> Result<PathBuf> {
+    let arguments =
+        ["rustc", "--release", "--package", "larder-gccpp", "--features", "archive", "--crate-type", "rlib"];
+    run(workspace.cargo().args(arguments).env("CARGO_PROFILE_RELEASE_LTO", "off"))?;
+    built(workspace, "larder-gccpp", "liblarder_gccpp.rlib")
+}
+
+/// The path of what was built for release, if it was.
+fn built(workspace: &Workspace, package: &str, name: &str) -> Result<PathBuf> {
+    let path = workspace.target().join("release").join(name);
+    if !path.is_file() {
+        bail!("{package} built no {}", path.display());
     }
-    Ok(archive)
+    Ok(path)
 }
 
 /// Builds libgccpp for release and returns the path of the shared object, which asks the loader for `libgc.so.1`.

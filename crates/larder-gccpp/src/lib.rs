@@ -5,18 +5,41 @@
 //! linked by `cargo xtask stage`.
 //!
 //! An exception must pass through these functions, and Rust does not let one out of a build whose panics abort. So they
-//! are a few instructions each, with the unwinder's descriptions. What they need of C++ is looked up weakly: a program without the
-//! C++ runtime can load the library, and is stopped where it would have thrown.
+//! are a few instructions each, with the unwinder's descriptions. What they need of C++ the shared object looks up weakly: a program without
+//! the C++ runtime can load it, and is stopped where it would have thrown. The archive asks for it.
 
 #![no_std]
 
 use core::arch::naked_asm;
 
+#[cfg(not(feature = "archive"))]
 larder_sys::freestanding!(unwinds);
 
 /// Says why the process ends.
+#[cfg(not(feature = "archive"))]
 extern "C" fn no_runtime() -> ! {
     larder_sys::die!("no memory for operator new, and no C++ runtime to throw std::bad_alloc: link with libstdc++")
+}
+
+/// The archive is the object of this file alone, and never comes here: it was linked with the C++ runtime.
+#[cfg(feature = "archive")]
+#[unsafe(naked)]
+extern "C" fn no_runtime() -> ! {
+    naked_asm!("ud2")
+}
+
+/// How names of the C++ runtime are bound. Of a static library, and of a shared one that is linked as needed, a weak name brings nothing.
+#[cfg(not(feature = "archive"))]
+macro_rules! of_cpp {
+    ($name:literal) => {
+        concat!(".weak ", $name)
+    };
+}
+#[cfg(feature = "archive")]
+macro_rules! of_cpp {
+    ($name:literal) => {
+        concat!(".globl ", $name)
+    };
 }
 
 macro_rules! operator_new {
@@ -91,11 +114,11 @@ operator_delete! {
 #[unsafe(naked)]
 pub extern "C" fn throw_bad_alloc() {
     naked_asm!(
-        ".weak __cxa_allocate_exception",
-        ".weak __cxa_throw",
-        ".weak _ZTVSt9bad_alloc",
-        ".weak _ZTISt9bad_alloc",
-        ".weak _ZNSt9bad_allocD1Ev",
+        of_cpp!("__cxa_allocate_exception"),
+        of_cpp!("__cxa_throw"),
+        of_cpp!("_ZTVSt9bad_alloc"),
+        of_cpp!("_ZTISt9bad_alloc"),
+        of_cpp!("_ZNSt9bad_allocD1Ev"),
         ".cfi_startproc",
         "sub rsp, 8",
         ".cfi_adjust_cfa_offset 8",

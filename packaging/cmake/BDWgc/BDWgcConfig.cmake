@@ -1,4 +1,4 @@
-# find_package(BDWgc) finds Larder: targets BDWgc::gc, BDWgc::gccpp and BDWgc::gc_static.
+# find_package(BDWgc) finds Larder: targets BDWgc::gc and BDWgc::gccpp, BDWgc::gc_static and BDWgc::gccpp_static.
 #
 # The folder that this file was staged in may be moved: everything is found from here.
 
@@ -28,6 +28,13 @@ if(NOT TARGET BDWgc::gc_static)
     IMPORTED_LOCATION "${_larder_prefix}/lib/liblarder_gc.a"
     INTERFACE_INCLUDE_DIRECTORIES "${_larder_prefix}/include"
     INTERFACE_LINK_LIBRARIES "Threads::Threads;${CMAKE_DL_LIBS}")
+endif()
+
+if(NOT TARGET BDWgc::gccpp_static)
+  add_library(BDWgc::gccpp_static STATIC IMPORTED)
+  set_target_properties(BDWgc::gccpp_static PROPERTIES
+    IMPORTED_LOCATION "${_larder_prefix}/lib/libgccpp.a"
+    INTERFACE_LINK_LIBRARIES "BDWgc::gc_static")
 endif()
 
 unset(_larder_prefix)

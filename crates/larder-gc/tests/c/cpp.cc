@@ -1,3 +1,4 @@
+// xtask: archive
 /* Collected objects in C++, containers, and operators new and delete. */
 #define GC_THREADS
 #define GC_NO_THREAD_REDIRECTS
