@@ -225,3 +225,55 @@ fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Which versions CMake takes ours for, of those that a project may ask for.
+    #[test]
+    fn cmake_finds_the_versions_that_are_compatible() {
+        const WANTED: &[(&str, bool)] = &[
+            ("", true),
+            ("8", true),
+            ("8.2", true),
+            ("8.2.2 EXACT", true),
+            ("8.2 EXACT", false),
+            ("8.2.3", false),
+            ("7.6", false),
+            ("9", false),
+            ("8.0...8.1", false),
+            ("8.0...8.2.2", true),
+            ("8.0...<8.2.2", false),
+            ("8.0...8.9", true),
+            ("8.3...8.9", false),
+            ("7.6...8.9", false),
+            ("8.0...<9", true),
+            ("8.0...9", false),
+        ];
+        let folder = std::env::temp_dir().join(format!("larder-cmake-{}", std::process::id()));
+        let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the repository").join("packaging");
+        let staged = folder.join("lib/cmake/BDWgc");
+        copy_folder(&packaging.join("cmake/BDWgc"), &staged).expect("the files of packaging");
+        // A script may look for packages, and declare no targets.
+        fs::write(staged.join("BDWgcConfig.cmake"), "").expect("a file of our own");
+        let script = folder.join("find.cmake");
+        for &(wanted, found) in WANTED {
+            let text = format!(
+                "find_package(BDWgc {wanted} QUIET CONFIG PATHS {} NO_DEFAULT_PATH)\nmessage(\"${{BDWgc_FOUND}}\")\n",
+                folder.display()
+            );
+            fs::write(&script, text).expect("a file of our own");
+            let Ok(output) = Command::new("cmake").arg("-P").arg(&script).output() else {
+                println!("SKIPPED: there is no CMake (apt-get install cmake)");
+                break;
+            };
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{said}");
+            assert_eq!(said.trim() == "1", found, "find_package(BDWgc {wanted}): {said}");
+        }
+        fs::remove_dir_all(folder).expect("a folder of our own");
+    }
+}
