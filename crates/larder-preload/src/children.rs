@@ -9,7 +9,7 @@ use core::arch::naked_asm;
 use core::ffi::c_int;
 
 use crate::calls::blocked;
-use crate::runtime::{Next, larder_preload_4, look_up, table};
+use crate::runtime::{Next, keeping_arguments, larder_preload_4, look_up, table};
 
 /// What makes a child have its parent's thread pointer: the first without the second.
 const SHARES: c_int = libc::CLONE_VM;
@@ -85,13 +85,6 @@ extern "C" fn take_back() {
     }
 }
 
-/// Saves the six arguments around a call of `lend`; the stack is aligned for calls before.
-macro_rules! lending {
-    () => {
-        "push rdi\n push rsi\n push rdx\n push rcx\n push r8\n push r9\n call {lend}\n pop r9\n pop r8\n pop rcx\n pop rdx\n pop rsi\n pop rdi"
-    };
-}
-
 /// `clone`, whose flags are its third argument. Where the parent does not wait, the C library's function is jumped to: its seventh argument
 /// stays where it is.
 #[unsafe(naked)]
@@ -116,7 +109,7 @@ unsafe extern "C" fn clone() {
         "2:",
         "sub rsp, 8",
         ".cfi_adjust_cfa_offset 8",
-        lending!(),
+        keeping_arguments!("call {lend}"),
         "add rsp, 8",
         ".cfi_adjust_cfa_offset -8",
         "3:",
@@ -124,24 +117,11 @@ unsafe extern "C" fn clone() {
         "jmp rax",
         // Not looked up yet.
         "4:",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push rcx",
-        "push r8",
-        "push r9",
         "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 56",
-        "lea rdi, [rip + {clone}]",
-        "call {look_up}",
+        ".cfi_adjust_cfa_offset 8",
+        keeping_arguments!("lea rdi, [rip + {clone}]\n call {look_up}"),
         "add rsp, 8",
-        "pop r9",
-        "pop r8",
-        "pop rcx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -56",
+        ".cfi_adjust_cfa_offset -8",
         "jmp 5b",
         ".cfi_endproc",
         shares = const SHARES,
@@ -170,7 +150,7 @@ unsafe extern "C" fn clone_and_take_back() {
         ".cfi_startproc",
         "sub rsp, 8",
         ".cfi_adjust_cfa_offset 8",
-        lending!(),
+        keeping_arguments!("call {lend}"),
         "mov rax, [rip + {clone}]",
         "call rax",
         "mov [rsp], rax",

@@ -80,6 +80,30 @@ pub extern "C" fn look_up(next: &Next) -> usize {
     next.look_up()
 }
 
+/// Instructions with which a stub calls a function of ours before it goes on to the C library's: around them the six argument registers are kept, on the
+/// stack, which is aligned for calls before, and described to unwinders.
+macro_rules! keeping_arguments {
+    ($($instruction:tt)*) => {
+        concat!(
+            "push rdi\n .cfi_adjust_cfa_offset 8\n",
+            "push rsi\n .cfi_adjust_cfa_offset 8\n",
+            "push rdx\n .cfi_adjust_cfa_offset 8\n",
+            "push rcx\n .cfi_adjust_cfa_offset 8\n",
+            "push r8\n .cfi_adjust_cfa_offset 8\n",
+            "push r9\n .cfi_adjust_cfa_offset 8\n",
+            $($instruction)*,
+            "\n",
+            "pop r9\n .cfi_adjust_cfa_offset -8\n",
+            "pop r8\n .cfi_adjust_cfa_offset -8\n",
+            "pop rcx\n .cfi_adjust_cfa_offset -8\n",
+            "pop rdx\n .cfi_adjust_cfa_offset -8\n",
+            "pop rsi\n .cfi_adjust_cfa_offset -8\n",
+            "pop rdi\n .cfi_adjust_cfa_offset -8",
+        )
+    };
+}
+pub(crate) use keeping_arguments;
+
 /// Stands for a function that the C library does not have.
 extern "C" fn absent() -> c_long {
     // SAFETY: the address of the calling thread's own variable.
