@@ -17,8 +17,8 @@ use crate::trace::{self, Trace};
 const DIGITS: u8 = 3;
 /// Longer times count as this long in percentiles; a histogram grows with its range.
 const A_DAY_NS: u64 = 86_400_000_000_000;
-/// Files that stay open for processes that seem to have ended. Beyond, the tool closes them, since its own number of open files is limited;
-/// below it does not, since a process in another pid namespace only seems to have ended.
+/// Files that stay open for processes that seem to have ended, where the kernel does not tell. Beyond, the tool closes them, since its own number of
+/// open files is limited; below it does not, since a process in another pid namespace only seems to have ended.
 const OPEN_FILES: usize = 256;
 
 /// The file of `--log`.
@@ -163,9 +163,18 @@ pub struct ProcessSummary {
     pub returned: Bytes,
 }
 
+/// Whose folder it is that is followed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Somebody's, who may read the files again.
+    Files,
+    /// Ours: a file goes when its process has ended, with the memory that it takes.
+    Nothing,
+}
+
 struct Process {
-    /// `None` once the process has ended and its file was closed.
-    reader: Option<Reader>,
+    path: PathBuf,
+    reader: Reader,
     start_monotonic: Nanos,
     start_realtime: Nanos,
     next: u64,
@@ -178,16 +187,21 @@ struct Process {
 /// Follows all events files of one folder.
 pub struct Follower {
     folder: PathBuf,
+    keep: Keep,
     records: Records,
-    /// Files that were opened, or can never be.
+    /// Files that are there and were opened, or can never be.
     known: HashSet<PathBuf>,
+    /// Those that are looked at.
     processes: Vec<Process>,
+    /// Those that have ended, with the times at which they started.
+    ended: Vec<(Nanos, ProcessSummary)>,
 }
 
 impl Follower {
     /// Nothing is read yet.
-    pub fn new(folder: &Path, records: Records) -> Self {
-        Follower { folder: folder.to_owned(), records, known: HashSet::new(), processes: Vec::new() }
+    pub fn new(folder: &Path, keep: Keep, records: Records) -> Self {
+        let (known, processes, ended) = (HashSet::new(), Vec::new(), Vec::new());
+        Follower { folder: folder.to_owned(), keep, records, known, processes, ended }
     }
 
     /// Reads what is new.
@@ -206,14 +220,26 @@ impl Follower {
     }
 
     fn read_open_files(&mut self) {
-        let mut open = self.processes.iter().filter(|process| process.reader.is_some()).count();
-        for process in &mut self.processes {
-            let ended = !process.is_running();
-            process.look(&mut self.records);
-            if ended && open > OPEN_FILES && process.reader.is_some() {
-                process.close();
-                open -= 1;
+        let mut open = self.processes.len();
+        for mut process in std::mem::take(&mut self.processes) {
+            // Asked before the file is read, so that nothing comes after.
+            let life = process.life();
+            process.look(life, &mut self.records);
+            let close = match life {
+                Life::Over => true,
+                Life::Unseen => open > OPEN_FILES,
+                Life::Seen | Life::Elsewhere => false,
+            };
+            if !close {
+                self.processes.push(process);
+                continue;
             }
+            open -= 1;
+            // A name that is free again may be the next file's, of a process that comes to have the number or that executes another program.
+            if life == Life::Over && self.keep == Keep::Nothing && fs::remove_file(&process.path).is_ok() {
+                self.known.remove(&process.path);
+            }
+            self.ended.push((process.start_monotonic, process.finish()));
         }
     }
 
@@ -228,11 +254,11 @@ impl Follower {
             }
             match Reader::open(&path) {
                 Ok(reader) => {
-                    self.known.insert(path);
+                    self.known.insert(path.clone());
                     if let Some(trace) = &mut self.records.trace {
                         trace.process(reader.header().pid, &reader.program());
                     }
-                    self.processes.push(Process::new(reader));
+                    self.processes.push(Process::new(path, reader));
                     opened += 1;
                     if opened == OPEN_FILES {
                         break;
@@ -259,13 +285,27 @@ impl Follower {
             // The program's own end matters more than the log, so this is said and not returned.
             note!("the log {} is not complete: {error}", log.path.display());
         }
-        self.processes.sort_by_key(|process| process.start_monotonic);
-        self.processes.into_iter().map(Process::finish).collect()
+        self.ended.extend(self.processes.into_iter().map(|process| (process.start_monotonic, process.finish())));
+        self.ended.sort_by_key(|(start, _)| *start);
+        self.ended.into_iter().map(|(_, summary)| summary).collect()
     }
 }
 
+/// What is known of a process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// It runs.
+    Seen,
+    /// Its file has a writer, and there is no process of its number: it is in another pid namespace, or has left its memory to a child.
+    Elsewhere,
+    /// There is no process of its number, and the kernel does not tell whether its file has a writer.
+    Unseen,
+    /// It has ended.
+    Over,
+}
+
 impl Process {
-    fn new(reader: Reader) -> Self {
+    fn new(path: PathBuf, reader: Reader) -> Self {
         let sums = ProcessSummary {
             pid: reader.header().pid,
             program: reader.program(),
@@ -294,18 +334,23 @@ impl Process {
             returned: Bytes::ZERO,
         };
         let (start_monotonic, start_realtime) = (reader.header().start_monotonic, reader.header().start_realtime);
-        Process { reader: Some(reader), start_monotonic, start_realtime, next: 0, sums, seen: start_monotonic }
+        Process { path, reader, start_monotonic, start_realtime, next: 0, sums, seen: start_monotonic }
     }
 
-    fn is_running(&self) -> bool {
-        Path::new("/proc").join(self.sums.pid.to_string()).exists()
+    fn life(&self) -> Life {
+        let is_there = || Path::new("/proc").join(self.sums.pid.to_string()).exists();
+        match self.reader.is_abandoned() {
+            Some(true) => Life::Over,
+            _ if is_there() => Life::Seen,
+            Some(false) => Life::Elsewhere,
+            None => Life::Unseen,
+        }
     }
 
-    fn look(&mut self, records: &mut Records) {
-        let Some(reader) = &self.reader else { return };
-        let found = reader.cycles_since(self.next);
-        self.seen = self.seen.max(Nanos(reader.counter(Counter::SampledNs)));
-        if self.is_running() {
+    fn look(&mut self, life: Life, records: &mut Records) {
+        let found = self.reader.cycles_since(self.next);
+        self.seen = self.seen.max(Nanos(self.reader.counter(Counter::SampledNs)));
+        if life == Life::Seen {
             self.seen = self.seen.max(monotonic_now());
         }
         self.next = found.next;
@@ -359,10 +404,9 @@ impl Process {
     }
 
     /// Takes the last figures from the file and lets go of it.
-    fn close(&mut self) {
-        let Some(reader) = self.reader.take() else { return };
-        let sums = &mut self.sums;
-        let counter = |counter| Bytes(reader.counter(counter) as usize);
+    fn finish(self) -> ProcessSummary {
+        let mut sums = self.sums;
+        let counter = |counter| Bytes(self.reader.counter(counter) as usize);
         // A process brings its counters up to date at each cycle and when it exits, so they know what came after the last
         // cycle. One that ended without its exit handlers (a signal, _exit) has only the cycles' figures.
         sums.allocated = sums.allocated.max(counter(Counter::AllocatedBytes));
@@ -372,12 +416,8 @@ impl Process {
             sums.heap = counter(Counter::HeapBytes);
         }
         sums.ran = self.seen.since(self.start_monotonic);
-        sums.counters = Counter::ALL.iter().map(|&counter| reader.counter(counter)).collect();
-    }
-
-    fn finish(mut self) -> ProcessSummary {
-        self.close();
-        self.sums
+        sums.counters = Counter::ALL.iter().map(|&counter| self.reader.counter(counter)).collect();
+        sums
     }
 
     fn json(&self, whole: &Cycle) -> serde_json::Value {

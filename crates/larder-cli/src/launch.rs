@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use larder_events::DIRECTORY_VARIABLE;
 
 use crate::exit::Failure;
-use crate::follow::{Follower, ProcessSummary, Records};
+use crate::follow::{Follower, Keep, ProcessSummary, Records};
 use crate::library::{Library, PRELOAD_NAME};
 use crate::signals::{self, Signals};
 
@@ -176,7 +176,7 @@ fn run_with(
     let mut child = child.spawn().map_err(|error| spawn_failure(program, &error))?;
     let pid = child.id() as libc::pid_t;
 
-    let mut follower = Follower::new(&folder.path, records);
+    let mut follower = Follower::new(&folder.path, Keep::Nothing, records);
     let captured = child.stdout.take().map(|mut pipe| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();

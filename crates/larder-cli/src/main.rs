@@ -144,8 +144,8 @@ fn trace_folder(arguments: &TraceArguments) -> Result<u8, Failure> {
     if let Err(error) = std::fs::read_dir(&arguments.folder) {
         return Err(Failure::tool(format!("{folder}: {error}: name the folder of events files")));
     }
-    let mut follower =
-        follow::Follower::new(&arguments.folder, records(arguments.log.as_deref(), Some(&arguments.trace))?);
+    let records = records(arguments.log.as_deref(), Some(&arguments.trace))?;
+    let mut follower = follow::Follower::new(&arguments.folder, follow::Keep::Files, records);
     follower.look();
     if follower.finish().is_empty() {
         return Err(Failure::tool(format!(

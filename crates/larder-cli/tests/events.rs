@@ -380,7 +380,7 @@ fn more_running_processes_than_the_program_may_open_files_are_all_counted() {
     // The process with this number runs as long as the machine does.
     prepare(&folder.path("a.larder"), 1, "many", &[1]);
     let script = format!(
-        "for i in $(seq 100); do ln -s {} $LARDER_EVENTS_DIR/$i.larder; done; ulimit -Sn >&2",
+        "exec 9<> {0}; for i in $(seq 100); do ln -s {0} $LARDER_EVENTS_DIR/$i.larder; done; sleep 1; ulimit -Sn >&2",
         folder.path("a.larder").display()
     );
     let tool = larder(&folder);
@@ -389,6 +389,31 @@ fn more_running_processes_than_the_program_may_open_files_are_all_counted() {
     shell.env("LARDER_LIB", folder.path("lib")).args(["-c", limited]).arg(tool.get_program()).arg(script);
     let text = stderr(&shell.output().unwrap());
     assert!(text.starts_with("50\nlarder: 100 processes used the heap"), "{text}");
+}
+
+/// A process that has ended costs nothing any more: its file is gone, whatever its number is used for since, and no descriptor is left. One that
+/// still writes keeps its file, in another pid namespace too, where nobody has its number.
+#[test]
+fn files_of_processes_that_have_ended_go_while_the_program_runs() {
+    let folder = Folder::new();
+    prepare(&folder.path("1.larder"), NOBODY, "ended", &[1]);
+    prepare(&folder.path("2.larder"), 1, "reused", &[2]);
+    prepare(&folder.path("3.larder"), NOBODY + 1, "elsewhere", &[3]);
+    prepare(&folder.path("4.larder"), NOBODY, "again", &[4]);
+    let wait = "exec 9<> $PREPARED/3.larder; ln -s $PREPARED/3.larder $LARDER_EVENTS_DIR; \
+        left() { ls $LARDER_EVENTS_DIR | tr '\\n' ' '; }; \
+        wait_for() { for i in $(seq 12000); do [ \"$(left)\" = \"$1\" ] && return; sleep 0.05; done; left; exit 6; }; \
+        wait_for '3.larder '; \
+        cp $PREPARED/4.larder $LARDER_EVENTS_DIR/x; mv $LARDER_EVENTS_DIR/x $LARDER_EVENTS_DIR/1.larder; \
+        wait_for '3.larder '; \
+        ls -l /proc/$PPID/fd | grep -c '[.]larder'; exit 5";
+    let script = format!("PREPARED={}; {wait}", folder.0.display());
+    let output = run_installing(&folder, &["1.larder", "2.larder"], &[], &script);
+    let text = stderr(&output);
+    assert_eq!((output.status.code(), support::stdout(&output).as_str()), (Some(5), "1\n"), "{text}");
+    for line in ["larder: 4 processes used the heap", "\nended (", "\nreused (", "\nelsewhere (", "\nagain ("] {
+        assert!(text.contains(line), "no '{line}' in\n{text}");
+    }
 }
 
 #[test]

@@ -220,6 +220,22 @@ impl Reader {
         CyclesSince { records, missed: stable - from, next: end }
     }
 
+    /// Whether nobody can write to the file any more: no process has it open for writing, or mapped so. That is so when its process has ended, in
+    /// whatever pid namespace, and has left no child that kept its memory. `None` where the file system or the file's owner does not let us know.
+    pub fn is_abandoned(&self) -> Option<bool> {
+        let lease = |kind: libc::c_int| {
+            // SAFETY: the descriptor is ours, and the argument is a number.
+            unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_SETLEASE, kind) }
+        };
+        // The kernel gives a lease for reading to none but the only kind of user that there is. We give it back at once: whoever opens the file
+        // for writing would have to wait.
+        if lease(libc::F_RDLCK) == 0 {
+            lease(libc::F_UNLCK);
+            return Some(true);
+        }
+        (io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock).then_some(false)
+    }
+
     fn copy(&self, number: u64) -> Cycle {
         let place = (number % CAPACITY as u64) as usize;
         // SAFETY: `place` is below CAPACITY, so the slot lies in the mapping; it is aligned, and used as atomics only.
