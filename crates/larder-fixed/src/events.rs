@@ -1,18 +1,22 @@
 //! What this process tells the `larder` tool: one record for each cycle, and counters, in a file that the tool maps.
 
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use larder_events::{
-    Counter, CycleRecord, DIRECTORY_VARIABLE, FILE_BYTES, Identity, IndexKind, Phase, Writer, event_path,
+    CAPACITY, Counter, CycleRecord, DIRECTORY_VARIABLE, FILE_BYTES, HEADER_BYTES, Identity, IndexKind, Phase,
+    RECORD_BYTES, Writer, event_path,
 };
 use larder_sys::{clock, env, memory, thread};
 use larder_threads::REGISTRY;
-use larder_units::Bytes;
+use larder_units::{Bytes, PAGE};
 
 use crate::heap::HEAP;
 
 /// The mapped file, or null. Sync: written at initialisation and in fork children; read by the collector.
 static FILE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Whether it was said that there is no room. Sync: written by the collector, of which there is one.
+static SAID: AtomicBool = AtomicBool::new(false);
 
 /// How many earlier programs of the same process (exec) are looked past.
 const ATTEMPTS: u32 = 100;
@@ -25,6 +29,14 @@ pub(crate) fn attach() {
         let Some(path) = event_path(directory.to_bytes(), thread::pid() as u32, attempt, &mut space) else { return };
         match memory::create_shared_file(path, Bytes(FILE_BYTES)) {
             Ok(at) => {
+                // SAFETY: the mapping was just made, and goes with its file where it is of no use.
+                unsafe {
+                    if !memory::has_room(at.as_ptr(), Bytes(HEADER_BYTES)) {
+                        memory::unmap(at.as_ptr(), Bytes(FILE_BYTES));
+                        libc::unlink(path.as_ptr());
+                        return;
+                    }
+                }
                 // SAFETY: a fresh mapping of FILE_BYTES zeroes that is never unmapped while `FILE` names it.
                 let writer = unsafe { Writer::new(at.as_ptr()) };
                 let mut name = [0; 64];
@@ -112,5 +124,25 @@ pub(crate) fn publish(record: &CycleRecord, phases: &[Phase], completed: bool) {
     add(Counter::ReturnedBytesTotal, record.returned.0 as u64);
     add(Counter::BufferWasteBytes, record.buffer_waste.0 as u64);
     sample(&writer);
-    writer.publish(record, phases);
+    if has_room_for_record(at, &writer) {
+        writer.publish(record, phases);
+    } else if !SAID.swap(true, Ordering::Relaxed) {
+        let folder = env::var(DIRECTORY_VARIABLE).unwrap_or_default().to_str().unwrap_or("the folder for events");
+        larder_sys::say!(
+            "{folder}: the file system is full: what happens until there is room is left out of the events"
+        );
+    }
+}
+
+/// Whether the next record can be written: a full file system must not end the process.
+fn has_room_for_record(at: *mut u8, writer: &Writer) -> bool {
+    const RECORDS: usize = PAGE.0 / RECORD_BYTES;
+    const _: () = assert!(RECORDS > 0 && HEADER_BYTES.is_multiple_of(PAGE.0));
+    // Behind a page's first record the page is there, and so is each when the ring has been filled once.
+    let number = writer.cycles_written() as usize;
+    if number >= CAPACITY || !number.is_multiple_of(RECORDS) {
+        return true;
+    }
+    // SAFETY: the first record of a page that lies in the file's mapping.
+    unsafe { memory::has_room(at.add(HEADER_BYTES + number * RECORD_BYTES), PAGE) }
 }

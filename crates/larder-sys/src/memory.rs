@@ -222,9 +222,17 @@ pub fn physical_memory() -> Bytes {
     Bytes(pages.max(0) as usize * PAGE.0)
 }
 
-/// Creates a file (which must not exist: `EEXIST`) of `size` zero bytes and maps it to be shared with readers.
+/// Creates a file (which must not exist: `EEXIST`) of `size` zero bytes and maps it to be shared with readers. Where that fails there is no file.
+///
+/// What nothing was written to takes no room yet: see [`has_room`].
 pub fn create_shared_file(path: &core::ffi::CStr, size: Bytes) -> Result<NonNull<u8>, ReserveError> {
     let failed = || ReserveError { wanted: size, errno: errno() };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for the call.
+    if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) } == 0 && limit.rlim_cur < size.0 as libc::rlim_t {
+        // The kernel would end the process by a signal (`ulimit -f`).
+        return Err(ReserveError { wanted: size, errno: libc::EFBIG });
+    }
     // SAFETY: `path` is a C string; the descriptor is closed again below.
     unsafe {
         let fd = libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC, 0o600);
@@ -234,16 +242,29 @@ pub fn create_shared_file(path: &core::ffi::CStr, size: Bytes) -> Result<NonNull
         if libc::ftruncate(fd, size.0 as libc::off_t) != 0 {
             let e = failed();
             libc::close(fd);
+            libc::unlink(path.as_ptr());
             return Err(e);
         }
         let at = libc::mmap(ptr::null_mut(), size.0, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd, 0);
         let e = failed();
         libc::close(fd);
         if at == libc::MAP_FAILED {
+            libc::unlink(path.as_ptr());
             return Err(e);
         }
         NonNull::new(at.cast()).ok_or(e)
     }
+}
+
+/// Whether the pages of a file that is mapped at `at` have room on its file system, and keep it: a write where there is none ends the process by a
+/// signal. Kernels before Linux 5.14 do not tell, and are believed to have it.
+///
+/// # Safety
+/// `at` is the beginning of a page, and `size` bytes from there are mapped, writable, by a mapping that the caller owns.
+pub unsafe fn has_room(at: *mut u8, size: Bytes) -> bool {
+    // SAFETY: as the caller promises; the call changes no byte.
+    let r = unsafe { libc::madvise(at.cast(), size.0, libc::MADV_POPULATE_WRITE) };
+    r == 0 || matches!(errno(), libc::EINVAL | libc::ENOSYS)
 }
 
 #[cfg(test)]
