@@ -163,6 +163,11 @@ pub struct ProcessSummary {
     pub returned: Bytes,
 }
 
+/// Whether a path is named like the events file of a process.
+pub fn is_events_file(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().ends_with(FILE_SUFFIX.as_bytes())
+}
+
 /// Whose folder it is that is followed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
@@ -248,8 +253,7 @@ impl Follower {
         let Ok(entries) = fs::read_dir(&self.folder) else { return 0 };
         let mut opened = 0;
         for path in entries.flatten().map(|entry| entry.path()) {
-            let is_events = path.as_os_str().as_encoded_bytes().ends_with(FILE_SUFFIX.as_bytes());
-            if !is_events || self.known.contains(&path) {
+            if !is_events_file(&path) || self.known.contains(&path) {
                 continue;
             }
             match Reader::open(&path) {

@@ -136,8 +136,9 @@ fn run_with(
     records: Records,
     output: Output<'_>,
 ) -> Result<Outcome, Failure> {
-    let folder = EventsFolder::create()?;
     let taken = Signals::take().map_err(|error| Failure::tool(format!("signals cannot be received: {error}")))?;
+    // Gone before a signal that came too late to be passed on may end the tool.
+    let folder = EventsFolder::create()?;
     let mut child = Command::new(program);
     child.arg0(&command[0]).args(&command[1..]);
     match settings {
@@ -160,7 +161,7 @@ fn run_with(
     // SAFETY: the closure makes async-signal-safe calls alone, on a copy of its own.
     unsafe {
         child.pre_exec(move || {
-            signals::ignore_again();
+            signals::give_back();
             if let Some(limit) = &file_limit
                 && libc::setrlimit(libc::RLIMIT_NOFILE, limit) != 0
             {
@@ -246,7 +247,7 @@ impl EventsFolder {
     fn create() -> Result<Self, Failure> {
         let mut last = None;
         for parent in [PathBuf::from("/dev/shm"), std::env::temp_dir()] {
-            // A full file system would end the process that writes, so some room must be there.
+            // Where there is no room, cycles are left out of the events.
             if room_bytes(&parent).is_some_and(|room| room < 2 * larder_events::FILE_BYTES as u64) {
                 last = Some(format!("{}: the file system is nearly full", parent.display()));
                 continue;

@@ -26,6 +26,7 @@ mod summary;
 mod trace;
 
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -113,8 +114,17 @@ struct TraceArguments {
 }
 
 fn main() -> ExitCode {
-    signals::keep_children();
-    let result = match Command::parse().action {
+    signals::prepare();
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(error) => {
+            // What was asked for, like help, goes to standard output. Nobody may be there to read it.
+            let _ = error.print();
+            // clap's status would be taken for the program's.
+            return ExitCode::from(if error.use_stderr() { exit::TOOL } else { 0 });
+        }
+    };
+    let result = match command.action {
         Action::Run(arguments) => run(&arguments),
         Action::Doctor { self_test, .. } if self_test.is_wanted() => faults::self_test(&self_test),
         Action::Doctor { json, .. } => doctor::print(json).map(|()| 0),
@@ -135,31 +145,44 @@ fn main() -> ExitCode {
 
 /// Creates the files that are wanted.
 fn records(log: Option<&Path>, trace: Option<&Path>) -> Result<Records, Failure> {
-    Ok(Records { log: log.map(follow::Log::create).transpose()?, trace: trace.map(Trace::create).transpose()? })
+    let records =
+        Records { log: log.map(follow::Log::create).transpose()?, trace: trace.map(Trace::create).transpose()? };
+    // A pipe or a terminal takes both.
+    if let (Some(log), Some(trace)) = (log, trace)
+        && let (Ok(log), Ok(trace)) = (std::fs::metadata(log), std::fs::metadata(trace))
+        && log.is_file()
+        && (log.dev(), log.ino()) == (trace.dev(), trace.ino())
+    {
+        return Err(Failure::tool(
+            "the log and the trace are one file, in which each would write over the other: name two",
+        ));
+    }
+    Ok(records)
 }
 
 /// What `larder run --trace` does while a program runs, afterwards.
 fn trace_folder(arguments: &TraceArguments) -> Result<u8, Failure> {
     let folder = arguments.folder.display();
-    if let Err(error) = std::fs::read_dir(&arguments.folder) {
-        return Err(Failure::tool(format!("{folder}: {error}: name the folder of events files")));
+    let entries = std::fs::read_dir(&arguments.folder)
+        .map_err(|error| Failure::tool(format!("{folder}: {error}: name the folder of events files")))?;
+    let nothing =
+        || Failure::tool(format!("{folder}: no events files are there: run programs with LARDER_EVENTS_DIR={folder}"));
+    // Before a trace from another time is emptied.
+    if !entries.flatten().any(|entry| follow::is_events_file(&entry.path())) {
+        return Err(nothing());
     }
     let records = records(arguments.log.as_deref(), Some(&arguments.trace))?;
     let mut follower = follow::Follower::new(&arguments.folder, follow::Keep::Files, records);
     follower.look();
-    if follower.finish().is_empty() {
-        return Err(Failure::tool(format!(
-            "{folder}: no events files are there: run programs with LARDER_EVENTS_DIR={folder}"
-        )));
-    }
-    Ok(0)
+    if follower.finish().is_empty() { Err(nothing()) } else { Ok(0) }
 }
 
 /// Checks a time as the library reads it.
 fn pause_goal(text: &str) -> Result<String, String> {
     let digits = text.strip_suffix("ms").or_else(|| text.strip_suffix("us")).unwrap_or_default();
     match digits.parse::<u32>() {
-        Ok(1..) => Ok(text.to_owned()),
+        // A number may have a sign here, and not in the library.
+        Ok(1..) if !digits.starts_with('+') => Ok(text.to_owned()),
         _ => Err("give a number with its unit, like 500us or 2ms".to_owned()),
     }
 }

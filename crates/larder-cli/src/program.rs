@@ -44,8 +44,13 @@ pub fn find(name: &OsStr) -> Result<PathBuf, Failure> {
         }
     }
     Err(refused.unwrap_or_else(|| {
-        let here = Path::new(name).exists();
-        let hint = if here { format!(": did you mean ./{shown}?") } else { ": is it installed?".to_owned() };
+        let hint = if Path::new(name).exists() {
+            format!(": did you mean ./{shown}?")
+        } else if name.as_bytes().starts_with(b"-") {
+            ", and no option of `larder run`".to_owned()
+        } else {
+            ": is it installed?".to_owned()
+        };
         Failure::not_found(format!("{shown}: not found in PATH{hint}"))
     }))
 }
@@ -55,6 +60,9 @@ fn executable(path: &Path) -> Result<(), Failure> {
     let metadata = fs::metadata(path).map_err(|error| Failure::not_found(format!("{shown}: {error}")))?;
     if metadata.is_dir() {
         return Err(Failure::cannot_run(format!("{shown}: is a folder, not a program")));
+    }
+    if !metadata.is_file() {
+        return Err(Failure::cannot_run(format!("{shown}: is no regular file, which a program is")));
     }
     if metadata.permissions().mode() & 0o111 == 0 {
         return Err(Failure::cannot_run(format!("{shown}: is not executable: chmod +x it, or name its interpreter")));

@@ -1,7 +1,7 @@
 //! The signals that the tool takes while a program runs: it passes on what was sent to it, and learns of children's ends.
 //!
 //! Signals that are ignored stay ignored through an exec, and what starts the tool may count on it: a service manager, for one, ignores
-//! SIGPIPE for a service that would die of a lost connection. The tool has a use of its own for two of them ([`Ignored`]), and gives
+//! SIGPIPE for a service that would die of a lost connection. The tool has a use of its own for three signals ([`Ignored`]), and gives
 //! them to the program as it found them.
 
 use std::io;
@@ -18,18 +18,22 @@ const FORWARDED: [libc::c_int; 6] =
 #[unsafe(link_section = ".init_array")]
 static NOTE_IGNORED: extern "C" fn() = note_ignored;
 
-/// A signal that was ignored when the tool was started.
+/// A signal that may have been ignored when the tool was started.
 struct Ignored {
     signal: libc::c_int,
+    /// Whether it was.
+    ///
     /// Sync: `Relaxed`, since it is written before there is a second thread.
     was: AtomicBool,
 }
 
-static IGNORED: [Ignored; 2] = [
+static IGNORED: [Ignored; 3] = [
     // Rust's runtime ignores it.
     Ignored { signal: libc::SIGPIPE, was: AtomicBool::new(false) },
     // Where it is ignored the kernel forgets how children ended, and nobody can wait for them.
     Ignored { signal: libc::SIGCHLD, was: AtomicBool::new(false) },
+    // It would end the tool, and leave the program alone, where a log grows longer than files may be (`ulimit -f`). Ignored, the write fails.
+    Ignored { signal: libc::SIGXFSZ, was: AtomicBool::new(false) },
 ];
 
 extern "C" fn note_ignored() {
@@ -44,19 +48,21 @@ extern "C" fn note_ignored() {
     }
 }
 
-/// Has the kernel keep children until they are waited for, whatever the tool was started with. Call it before the first child.
-pub fn keep_children() {
-    // SAFETY: the default action runs no code of ours.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+/// Has the kernel keep children until they are waited for, whatever the tool was started with, and let writes fail. Call it before the first child.
+pub fn prepare() {
+    // SAFETY: neither action runs code of ours.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
 }
 
-/// Ignores again what was ignored when the tool was started. For a child between fork and exec: it makes system calls alone.
-pub fn ignore_again() {
+/// Makes the three signals what they were when the tool was started. For a child between fork and exec: it makes system calls alone.
+pub fn give_back() {
     for Ignored { signal, was } in &IGNORED {
-        if was.load(Ordering::Relaxed) {
-            // SAFETY: ignoring runs no code of ours.
-            unsafe { libc::signal(*signal, libc::SIG_IGN) };
-        }
+        let action = if was.load(Ordering::Relaxed) { libc::SIG_IGN } else { libc::SIG_DFL };
+        // SAFETY: neither action runs code of ours.
+        unsafe { libc::signal(*signal, action) };
     }
 }
 

@@ -271,6 +271,7 @@ fn files_that_were_left_become_a_trace() {
     let output = make();
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("run programs with LARDER_EVENTS_DIR="), "{}", stderr(&output));
+    assert!(!trace.exists(), "a trace from another time would be lost");
     prepare_concurrent(&events.join("a.larder"), NOBODY);
     assert!(make().status.success());
     let timeline = Timeline::read(&fs::read_to_string(&trace).unwrap());

@@ -126,7 +126,13 @@ fn a_program_is_waited_for_where_the_ends_of_children_are_ignored() {
 #[test]
 fn signals_that_are_ignored_stay_ignored() {
     let folder = Folder::new();
-    for signals in [&[][..], &[libc::SIGPIPE], &[libc::SIGCHLD], &[libc::SIGPIPE, libc::SIGCHLD, libc::SIGTERM]] {
+    for signals in [
+        &[][..],
+        &[libc::SIGPIPE],
+        &[libc::SIGCHLD],
+        &[libc::SIGXFSZ],
+        &[libc::SIGPIPE, libc::SIGCHLD, libc::SIGXFSZ, libc::SIGTERM],
+    ] {
         let show = ["grep", "SigIgn", "/proc/self/status"];
         let alone = ignoring(Command::new(show[0]).args(&show[1..]), signals);
         let under = ignoring(larder(&folder).args(["run", "--quiet", "--"]).args(show), signals);
@@ -218,11 +224,14 @@ fn the_library_may_lie_in_a_folder_with_blanks_in_its_name() {
 fn what_cannot_run_is_refused_with_the_cause() {
     let folder = Folder::new();
     fs::write(folder.path("plain"), b"text").unwrap();
-    let cases: [(PathBuf, i32, &str); 9] = [
+    let fifo = folder.path("fifo");
+    assert!(Command::new("mkfifo").args(["-m", "755"]).arg(&fifo).status().unwrap().success());
+    let cases: [(PathBuf, i32, &str); 10] = [
         ("no-such-program-anywhere".into(), 127, "not found in PATH"),
         (folder.path("missing"), 127, "No such file"),
         (folder.path("plain"), 126, "not executable"),
         (folder.0.clone(), 126, "is a folder"),
+        (fifo, 126, "is no regular file"),
         (executable(&folder, "static", &elf(2, 1, OURS)), 126, "statically linked"),
         (executable(&folder, "narrow", &elf(1, 1, 3)), 126, "32-bit x86"),
         (executable(&folder, "foreign", &elf(2, 1, 243)), 126, "RISC-V"),
@@ -259,4 +268,65 @@ fn the_tools_own_failures_have_their_own_status() {
     let output = support::larder_with(&folder.path("nowhere")).args(["run", "true"]).output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("LARDER_LIB"));
+}
+
+/// A program may end with 2, too.
+#[test]
+fn wrong_arguments_are_the_tools_own_failure() {
+    let folder = Folder::new();
+    for arguments in [
+        &["run"][..],
+        &["run", "--young", "5", "true"],
+        &["run", "--concurrent", "--pause", "+5ms", "true"],
+        &["no-such-command"],
+        &[],
+    ] {
+        let output = larder(&folder).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{arguments:?}");
+        assert!(stderr(&output).contains("Usage: ") || stderr(&output).contains("500us"), "{}", stderr(&output));
+    }
+    let output = larder(&folder).args(["run", "--no-such-option", "true"]).output().unwrap();
+    assert!(stderr(&output).contains("no option of `larder run`"), "{}", stderr(&output));
+    let output = larder(&folder).args(["run", "--help"]).output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_log_and_a_trace_are_two_files() {
+    let folder = Folder::new();
+    let (one, other) = (folder.path("one"), folder.path("other"));
+    fs::write(&one, "").unwrap();
+    std::os::unix::fs::symlink(&one, &other).unwrap();
+    let run = |log: &PathBuf, trace: &PathBuf| {
+        larder(&folder)
+            .arg("run")
+            .arg("--log")
+            .arg(log)
+            .arg("--trace")
+            .arg(trace)
+            .args(["-q", "true"])
+            .output()
+            .unwrap()
+    };
+    let output = run(&one, &other);
+    assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
+    assert!(stderr(&output).contains("name two"), "{}", stderr(&output));
+    let output = run(&"/dev/null".into(), &"/dev/null".into());
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_log_that_may_not_grow_does_not_end_the_tool() {
+    let folder = Folder::new();
+    let mut shell = Command::new("sh");
+    // Of the shell's own children the limit is that of files that they write to.
+    shell.args(["-c", "ulimit -f 0; exec \"$0\" run --trace \"$1\" -q sh -c 'exit 7'"]);
+    let output = shell
+        .arg(larder(&folder).get_program())
+        .arg(folder.path("trace"))
+        .env("LARDER_LIB", folder.path("lib"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    assert!(stderr(&output).contains("is not complete: File too large"), "{}", stderr(&output));
 }
