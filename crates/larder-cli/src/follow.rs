@@ -1,11 +1,10 @@
 //! Reads the events of every process under a program while they run.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use hdrhistogram::Histogram;
 use larder_events::{Cause, Counter, Cycle, CycleRecord, FILE_SUFFIX, IndexKind, OpenError, Phase, PhaseKind, Reader};
 use larder_units::{Bytes, Nanos};
 use serde_json::json;
@@ -13,10 +12,8 @@ use serde_json::json;
 use crate::exit::Failure;
 use crate::trace::{self, Trace};
 
-/// Digits that a histogram keeps: percentiles are right to one part in a thousand.
-const DIGITS: u8 = 3;
-/// Longer times count as this long in percentiles; a histogram grows with its range.
-const A_DAY_NS: u64 = 86_400_000_000_000;
+/// Leading bits of a time by which it is told from others: percentiles are right to one part in a thousand.
+const BITS: u32 = 11;
 /// Files that stay open for processes that seem to have ended, where the kernel does not tell. Beyond, the tool closes them, since its own number of
 /// open files is limited; below it does not, since a process in another pid namespace only seems to have ended.
 const OPEN_FILES: usize = 256;
@@ -62,44 +59,54 @@ pub struct Records {
     pub trace: Option<Trace>,
 }
 
-/// Times of many cycles: percentiles and the exact longest one.
-#[derive(Clone)]
+/// Times of many cycles: percentiles, and exactly the mean and the longest one.
+///
+/// A process has few different times where it has few cycles, and a program may have many thousands of such processes.
+#[derive(Clone, Default)]
 pub struct Times {
-    histogram: Histogram<u32>,
+    /// How many took so long, by the longest time with the same leading bits.
+    counts: BTreeMap<u64, u64>,
+    count: u64,
+    sum: Nanos,
     longest: Nanos,
 }
 
 impl Times {
-    fn new() -> Self {
-        let mut histogram = Histogram::new(DIGITS).expect("three digits are allowed");
-        histogram.auto(true);
-        Times { histogram, longest: Nanos::default() }
-    }
-
     fn record(&mut self, time: Nanos) {
-        self.histogram.record(time.0.min(A_DAY_NS)).expect("the histogram grows");
+        let below = (u64::BITS - time.0.leading_zeros()).saturating_sub(BITS);
+        *self.counts.entry(time.0 | ((1 << below) - 1)).or_default() += 1;
+        self.count += 1;
+        self.sum = Nanos(self.sum.0.saturating_add(time.0));
         self.longest = self.longest.max(time);
     }
 
     /// Takes in the times of another process.
     pub fn add(&mut self, other: &Times) {
-        self.histogram.add(&other.histogram).expect("the histogram grows");
+        other.counts.iter().for_each(|(&time, count)| *self.counts.entry(time).or_default() += count);
+        self.count += other.count;
+        self.sum = Nanos(self.sum.0.saturating_add(other.sum.0));
         self.longest = self.longest.max(other.longest);
     }
 
     /// The time that `percent` of the cycles did not exceed.
     pub fn percentile(&self, percent: f64) -> Nanos {
-        Nanos(self.histogram.value_at_percentile(percent)).min(self.longest)
+        let wanted = (percent * self.count as f64 / 100.0).ceil().max(1.0) as u64;
+        let mut counted = 0;
+        let found = self.counts.iter().find(|(_, count)| {
+            counted += **count;
+            counted >= wanted
+        });
+        found.map_or(self.longest, |(&time, _)| Nanos(time).min(self.longest))
     }
 
     /// Whether nothing was recorded.
     pub fn is_empty(&self) -> bool {
-        self.histogram.is_empty()
+        self.count == 0
     }
 
     /// The mean of all.
     pub fn mean(&self) -> Nanos {
-        Nanos(self.histogram.mean() as u64)
+        Nanos(self.sum.0.checked_div(self.count).unwrap_or(0))
     }
 
     /// The longest one.
@@ -322,10 +329,10 @@ impl Process {
             cut_short: 0,
             pages_cleaned: 0,
             pages_left: 0,
-            pauses: Times::new(),
-            first_stops: Times::new(),
-            last_stops: Times::new(),
-            stops: Times::new(),
+            pauses: Times::default(),
+            first_stops: Times::default(),
+            last_stops: Times::default(),
+            stops: Times::default(),
             ran: Nanos::default(),
             allocated: Bytes::ZERO,
             live: Bytes::ZERO,
@@ -483,4 +490,44 @@ fn monotonic_now() -> Nanos {
     // SAFETY: the structure is ours.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times that were drawn by lot, with those of all sizes, against the sorted list.
+    #[test]
+    fn percentiles_are_right_to_a_thousandth() {
+        let mut state = 1u64;
+        let mut sorted: Vec<u64> = (0..10_000)
+            .map(|n| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state >> (n % 64)
+            })
+            .collect();
+        let (mut few, mut times) = (Times::default(), Times::default());
+        assert!(times.is_empty() && times.percentile(50.0) == Nanos(0) && times.mean() == Nanos(0));
+        sorted.iter().take(100).for_each(|&time| few.record(Nanos(time >> 10)));
+        assert_eq!(few.mean().0, sorted.iter().take(100).map(|time| time >> 10).sum::<u64>() / 100);
+        let (left, right) = sorted.split_at(5_000);
+        left.iter().for_each(|&time| times.record(Nanos(time)));
+        let mut others = Times::default();
+        right.iter().for_each(|&time| others.record(Nanos(time)));
+        times.add(&others);
+        sorted.sort_unstable();
+        for (percent, place) in [(0.0, 0), (25.0, 2_499), (50.0, 4_999), (99.0, 9_899), (99.9, 9_989), (100.0, 9_999)] {
+            let (found, exact) = (times.percentile(percent).0, sorted[place]);
+            assert!(found >= exact && found - exact <= exact / 1000, "{percent}: {found}, exactly {exact}");
+        }
+        assert_eq!(times.longest().0, sorted[9_999]);
+    }
+
+    /// A histogram with an array of counters took 90 KB for each process.
+    #[test]
+    fn one_cycle_takes_one_counter() {
+        let mut times = Times::default();
+        (0..1000).for_each(|_| times.record(Nanos(123_456_789)));
+        assert_eq!((times.counts.len(), times.percentile(50.0)), (1, Nanos(123_456_789)));
+    }
 }
