@@ -21,6 +21,7 @@ mod libexec;
 mod library;
 mod locks;
 mod program;
+mod results;
 mod signals;
 mod summary;
 mod trace;

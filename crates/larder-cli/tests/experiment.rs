@@ -15,6 +15,16 @@ fn without_its_programs_it_says_where_they_come_from() {
     assert_eq!(output.status.code(), Some(125));
     let text = stderr(&output);
     assert!(text.contains("apps does not exist") && text.contains("cargo xtask stage"), "{text}");
+    assert_eq!(fs::read_dir(folder.path("out")).unwrap().count(), 0, "nothing was measured");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_named_before_anything_runs() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path("out/thesis-2.json")).unwrap();
+    let output = larder(&folder).args(["experiment", "thesis-2", "-o"]).arg(folder.path("out")).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("out/thesis-2.json: Is a directory"), "{}", stderr(&output));
 }
 
 #[test]

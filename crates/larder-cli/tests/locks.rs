@@ -64,3 +64,13 @@ fn a_tool_without_its_program_says_how_to_get_it() {
     assert!(message.contains("libexec/larder/larder-locks was not found: install Larder as a whole"), "{message}");
     assert_eq!(message.lines().count(), 1);
 }
+
+#[test]
+fn a_file_that_cannot_be_written_is_said_before_anything_is_measured() {
+    let folder = Folder::new();
+    for option in ["--json", "--html"] {
+        let output = support::larder(&folder).args(["locks", option, "/no/such/folder/file"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        assert!(stderr(&output).starts_with("larder: cannot write /no/such/folder/file: "), "{}", stderr(&output));
+    }
+}

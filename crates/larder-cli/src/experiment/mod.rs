@@ -18,6 +18,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
+use crate::results::ResultFile;
 use crate::say;
 use html::{Chart, Page};
 
@@ -154,26 +155,34 @@ pub fn run(arguments: &ExperimentArguments) -> Result<u8, Failure> {
             arguments.output.display()
         ))
     })?;
-    let (name, report) = match arguments.name {
-        Name::Thesis2 => ("thesis-2", thesis::chapter_2(&measure::Bench::new()?, size)?),
-        Name::Thesis3 => ("thesis-3", thesis::chapter_3(&measure::Bench::new()?, size)?),
-        Name::Thesis5 => ("thesis-5", thesis::chapter_5(&measure::Bench::new()?, size)?),
-        Name::Vee05 => ("vee05", labs::vee05(size)?),
-        Name::Hab => ("hab", labs::hab(size)?),
-        Name::Hotspot => ("hotspot", hotspot::hotspot(size, arguments.only.as_deref())?),
+    let name = match arguments.name {
+        Name::Thesis2 => "thesis-2",
+        Name::Thesis3 => "thesis-3",
+        Name::Thesis5 => "thesis-5",
+        Name::Vee05 => "vee05",
+        Name::Hab => "hab",
+        Name::Hotspot => "hotspot",
+    };
+    let open = |ending| ResultFile::open(&arguments.output.join(format!("{name}.{ending}")));
+    let (html, json) = (open("html")?, open("json")?);
+    let report = match arguments.name {
+        Name::Thesis2 => thesis::chapter_2(&measure::Bench::new()?, size)?,
+        Name::Thesis3 => thesis::chapter_3(&measure::Bench::new()?, size)?,
+        Name::Thesis5 => thesis::chapter_5(&measure::Bench::new()?, size)?,
+        Name::Vee05 => labs::vee05(size)?,
+        Name::Hab => labs::hab(size)?,
+        Name::Hotspot => hotspot::hotspot(size, arguments.only.as_deref())?,
     };
     // A failure here comes after the files, which took long to measure.
     let printed = say::print(&report.text);
     let files = [
-        (format!("{name}.html"), report.page.finish()),
-        (format!("{name}.json"), serde_json::to_string_pretty(&report.json).expect("a value is JSON") + "\n"),
+        (html, report.page.finish()),
+        (json, serde_json::to_string_pretty(&report.json).expect("a value is JSON") + "\n"),
     ];
     for (file, content) in files {
-        let at = arguments.output.join(file);
-        fs::write(&at, content).map_err(|error| {
-            Failure::tool(format!("{} cannot be written: {error}: name another folder with --output", at.display()))
-        })?;
-        note!("wrote {}", at.display());
+        let at = file.path().display().to_string();
+        file.write(&content)?;
+        note!("wrote {at}");
     }
     printed.map(|()| 0)
 }

@@ -156,7 +156,8 @@ pub struct SelfTest {
     #[arg(long)]
     self_test: bool,
     /// Try each line so many times
-    #[arg(long, value_name = "N", default_value = "3", requires = "self_test")]
+    #[arg(long, value_name = "N", default_value = "3", requires = "self_test",
+          value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Stop a line after so many seconds, whatever is left of its rounds
     #[arg(long, value_name = "S", default_value = "60", requires = "self_test")]

@@ -4,7 +4,6 @@ mod chart;
 mod page;
 mod text;
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -12,6 +11,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::exit::Failure;
+use crate::results::ResultFile;
 use crate::{libexec, say};
 
 /// The program that measures.
@@ -61,6 +61,8 @@ pub struct LocksArguments {
 
 /// Measures, prints tables, and writes the files that were asked for.
 pub fn run(arguments: &LocksArguments) -> Result<u8, Failure> {
+    let open = |path: &Option<PathBuf>| path.as_deref().map(ResultFile::open).transpose();
+    let (json, html) = (open(&arguments.json)?, open(&arguments.html)?);
     let program = libexec::find(PROGRAM)?;
     let mut command = Command::new(&program);
     command.arg(&arguments.what);
@@ -98,16 +100,9 @@ pub fn run(arguments: &LocksArguments) -> Result<u8, Failure> {
     })?;
     // A failure here comes after the files, which took long to measure.
     let printed = say::print(&text::tables(&result));
-    let write = |path: &PathBuf, content: &str| {
-        fs::write(path, content).map_err(|error| Failure::tool(format!("cannot write {}: {error}", path.display())))
-    };
-    if let Some(path) = &arguments.json {
-        write(path, &format!("{result:#}\n"))?;
-    }
-    if let Some(path) = &arguments.html {
-        write(path, &page::page(&result))?;
-    }
-    printed.map(|()| 0)
+    let json = json.map_or(Ok(()), |file| file.write(&format!("{result:#}\n")));
+    let html = html.map_or(Ok(()), |file| file.write(&page::page(&result)));
+    json.and(html).and(printed).map(|()| 0)
 }
 
 /// A row of a study, as the program prints it.
