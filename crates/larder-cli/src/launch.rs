@@ -1,9 +1,10 @@
 //! Starts a program with Larder's library first on the loader's path, follows its events, and waits for its end.
 
 use std::ffi::{CString, OsString};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,6 +26,14 @@ const PRELOAD: &str = "LD_PRELOAD";
 const SANITIZER: &str = "ASAN_OPTIONS";
 /// How often events are looked at: the ring holds 8192 cycles, so nothing is missed at any rate of collections.
 const FOLLOW_EVERY_MS: i32 = 50;
+
+/// How the names of the tool's folders begin.
+const NAME: &str = "larder-";
+/// In the place of this, the rest of such a name is drawn by lot.
+const PLACES: &str = "XXXXXX";
+/// How long nothing was made in a folder that is taken for one that was left. Much longer than it takes to make it and to lock it, since tools of
+/// earlier versions do not lock theirs.
+const LEFT_FOR: Duration = Duration::from_secs(3600);
 
 /// What becomes of the program's standard output.
 pub enum Output<'a> {
@@ -240,6 +249,8 @@ fn spawn_failure(program: &Path, error: &io::Error) -> Failure {
 /// A folder for the events files of one run, gone with it.
 struct EventsFolder {
     path: PathBuf,
+    /// Locked while the tool lives: one that was killed leaves a folder that nobody has locked.
+    _lock: Option<File>,
 }
 
 impl EventsFolder {
@@ -247,13 +258,14 @@ impl EventsFolder {
     fn create() -> Result<Self, Failure> {
         let mut last = None;
         for parent in [PathBuf::from("/dev/shm"), std::env::temp_dir()] {
+            remove_left_folders(&parent);
             // Where there is no room, cycles are left out of the events.
             if room_bytes(&parent).is_some_and(|room| room < 2 * larder_events::FILE_BYTES as u64) {
                 last = Some(format!("{}: the file system is nearly full", parent.display()));
                 continue;
             }
             match make_folder(&parent) {
-                Ok(path) => return Ok(EventsFolder { path }),
+                Ok(path) => return Ok(EventsFolder { _lock: lock(&path), path }),
                 Err(error) => last = Some(format!("{}: {error}", parent.display())),
             }
         }
@@ -269,6 +281,28 @@ impl Drop for EventsFolder {
         // A process that outlives the program may still create a file; it loses nothing but its events.
         let _ = fs::remove_dir_all(&self.path);
     }
+}
+
+/// Removes the folders of tools that were killed: they take memory until somebody does.
+fn remove_left_folders(parent: &Path) {
+    // SAFETY: the call has no precondition.
+    let user = unsafe { libc::geteuid() };
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_ours = name.as_bytes().starts_with(NAME.as_bytes()) && name.len() == NAME.len() + PLACES.len();
+        // What the entry is itself, not what it may be a link to.
+        let Ok(metadata) = entry.metadata() else { continue };
+        let is_old = metadata.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= LEFT_FOR));
+        if is_ours && is_old && metadata.is_dir() && metadata.uid() == user && lock(&entry.path()).is_some() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Locks a folder until the file is closed, unless somebody has.
+fn lock(folder: &Path) -> Option<File> {
+    let file = File::open(folder).ok()?;
+    file.try_lock().is_ok().then_some(file)
 }
 
 /// A folder of our own, where temporary files are, that goes away.
@@ -295,7 +329,7 @@ impl Drop for Folder {
 
 /// A new folder with a name of its own, readable by this user only.
 pub fn make_folder(parent: &Path) -> io::Result<PathBuf> {
-    let template = CString::new(parent.join("larder-XXXXXX").into_os_string().as_bytes())?;
+    let template = CString::new(parent.join(format!("{NAME}{PLACES}")).into_os_string().as_bytes())?;
     let mut template = template.into_bytes_with_nul();
     // SAFETY: a terminated text of our own that ends in the six characters that mkdtemp wants.
     if unsafe { libc::mkdtemp(template.as_mut_ptr().cast()) }.is_null() {

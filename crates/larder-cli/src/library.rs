@@ -28,8 +28,7 @@ pub struct Library {
 
 /// The library of the environment, of the installation, or of the cargo target folder, in this order.
 pub fn find() -> Result<Library, Failure> {
-    if let Some(folder) = std::env::var_os(FOLDER_VARIABLE) {
-        let folder = PathBuf::from(folder);
+    if let Some(folder) = named_folder() {
         return ready(&folder).ok_or_else(|| {
             Failure::tool(format!(
                 "{FOLDER_VARIABLE} is {}, which holds no {FILE_NAME}: set it to the folder that does, or unset it",
@@ -67,12 +66,17 @@ pub fn find() -> Result<Library, Failure> {
 
 /// Where [`find`] would find the library now, without building anything.
 pub fn find_built() -> Option<Library> {
-    if let Some(folder) = std::env::var_os(FOLDER_VARIABLE) {
-        return ready(Path::new(&folder));
+    if let Some(folder) = named_folder() {
+        return ready(&folder);
     }
     let executable = std::env::current_exe().ok()?;
     let beside = executable.parent()?;
     ready(&beside.join("../lib")).or_else(|| ready(&profile_folder(beside)?.join(STAGE)))
+}
+
+/// The folder of the environment. An empty name is none.
+fn named_folder() -> Option<PathBuf> {
+    std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
 
 fn ready(folder: &Path) -> Option<Library> {

@@ -332,3 +332,49 @@ fn a_log_that_may_not_grow_does_not_end_the_tool() {
     assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
     assert!(stderr(&output).contains("is not complete: File too large"), "{}", stderr(&output));
 }
+
+/// A tool that was killed cannot remove its folder for events, which is in memory.
+#[test]
+fn what_a_killed_tool_left_is_removed_by_the_next() {
+    let shm = std::path::Path::new("/dev/shm");
+    let make = |name: &str| {
+        let folder = shm.join(name);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("1.larder"), "").unwrap();
+        folder
+    };
+    let number = std::process::id() % 100_000;
+    let [left, fresh, locked, other] =
+        ["larder-x", "larder-y", "larder-z", "larder-of-somebody"].map(|name| make(&format!("{name}{number:05}")));
+    for folder in [&left, &locked, &other] {
+        let two_hours_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(7200);
+        fs::File::open(folder).unwrap().set_modified(two_hours_ago).unwrap();
+    }
+    let lock = fs::File::open(&locked).unwrap();
+    lock.try_lock().unwrap();
+    let folder = Folder::new();
+    assert!(larder(&folder).args(["run", "-q", "true"]).status().unwrap().success());
+    let there = [&left, &fresh, &locked, &other].map(|folder| folder.exists());
+    for folder in [&left, &fresh, &locked, &other] {
+        let _ = fs::remove_dir_all(folder);
+    }
+    assert_eq!(there, [false, true, true, true]);
+}
+
+#[test]
+fn a_running_tool_has_its_folder_locked() {
+    let folder = Folder::new();
+    let script = "flock --nonblock $LARDER_EVENTS_DIR true; echo $?";
+    let output = larder(&folder).args(["run", "-q", "sh", "-c", script]).output().unwrap();
+    assert_eq!(stdout(&output), "1\n", "{}", stderr(&output));
+}
+
+#[test]
+fn an_empty_name_of_the_librarys_folder_is_none() {
+    let folder = Folder::new();
+    let alone = folder.path("larder");
+    // By another process, as in `executable`.
+    assert!(Command::new("install").arg(env!("CARGO_BIN_EXE_larder")).arg(&alone).status().unwrap().success());
+    let output = Command::new(alone).args(["run", "true"]).env("LARDER_LIB", "").output().unwrap();
+    assert!(stderr(&output).contains("libgc.so.1 was not found in "), "{}", stderr(&output));
+}
