@@ -238,3 +238,27 @@ fn a_file_cut_off_under_its_reader_reads_as_empty() {
     assert_eq!(reader.counter(Counter::Refills), 0);
     assert!(matches!(open_error(&mapped.path), OpenError::Size(_, 100)));
 }
+
+/// The mapping alone keeps a file, as that of a process does, which closes its descriptor.
+#[test]
+fn a_file_is_abandoned_when_its_last_writer_is_gone() {
+    let mut mapped = Mapped::new();
+    mapped.writer();
+    let reader = Reader::open(&mapped.path).unwrap();
+    if reader.is_abandoned().is_none() {
+        eprintln!("SKIPPED: the file system of {} has no leases", mapped.path.display());
+        return;
+    }
+    mapped.file = File::open(&mapped.path).unwrap();
+    assert_eq!(reader.is_abandoned(), Some(false));
+    // SAFETY: no writer is left over it; what is mapped there now is dropped in its place.
+    unsafe {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        assert_eq!(libc::mmap(mapped.base.cast(), FILE_BYTES, access, flags, -1, 0), mapped.base.cast());
+    }
+    assert_eq!(reader.is_abandoned(), Some(true));
+    // The lease was given back: a writer need not wait.
+    OpenOptions::new().write(true).open(&mapped.path).unwrap();
+    assert_eq!(reader.cycles_written(), 0);
+}
