@@ -242,16 +242,16 @@ mod tests {
             ("8.2.2 EXACT", true),
             ("8.2 EXACT", false),
             ("8.2.3", false),
-            ("7.6", false),
+            ("7.6", true),
             ("9", false),
             ("8.0...8.1", false),
             ("8.0...8.2.2", true),
             ("8.0...<8.2.2", false),
             ("8.0...8.9", true),
             ("8.3...8.9", false),
-            ("7.6...8.9", false),
+            ("7.6...8.9", true),
             ("8.0...<9", true),
-            ("8.0...9", false),
+            ("8.0...9", true),
         ];
         let folder = std::env::temp_dir().join(format!("larder-cmake-{}", std::process::id()));
         let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the repository").join("packaging");
