@@ -12,6 +12,11 @@
 //! left in a cell by a dead object is never taken for that of a plain object that got the cell uncleared.
 //!
 //! Objects are checked when they are freed, and all of them in each cycle ([`crate::errors`]).
+//!
+//! **Freeing** an object that is collected leaves it where it is: its header says that it was freed, its content is written over, and a
+//! cycle takes it once nobody refers to it. So whoever frees it a second time, by a pointer that a cycle sees, meets that header, and
+//! never the object of another owner who has got the cell meanwhile. In the leak-finding mode objects are freed at once, as libgc
+//! does it, but where the program delays that; uncollectable objects, which no cycle would take, always.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
@@ -22,7 +27,7 @@ use larder_fixed::{barrier, kind, lock, roots};
 
 use crate::alloc::{GC_free, GC_malloc, allocate_or_told};
 use crate::callbacks::abort;
-use crate::data::{GC_debug_header_size, GC_find_leak, Int};
+use crate::data::{GC_debug_header_size, GC_find_leak, Int, Word};
 use crate::finalize::{OldFinalizer, register};
 use crate::kinds::{allocate_any, known};
 use crate::object::extra_byte;
@@ -41,7 +46,7 @@ const FREED: usize = 0x1a9d_e5f7_eed0_b1ec;
 const GUARD: usize = 0x6a9d_ed9e_0fce_11e5;
 /// What fills the bytes between the user's part and the guard word.
 const PAD: u8 = 0xa5;
-/// What fills the user's part of an object whose freeing is delayed.
+/// What fills the user's part of an object that was freed and is left to a cycle.
 const DEAD: u8 = 0xdb;
 
 /// Whether a debug function has allocated yet.
@@ -50,6 +55,8 @@ static STARTED: Int = Int::new(0);
 static POINTER_FREE: Int = Int::new(kind::POINTER_FREE as c_int);
 /// Whether [`GC_debug_free`] in the leak-finding mode keeps the object, to see whether it is still written to.
 static DELAY_FREE: Int = Int::new(0);
+/// Bytes of objects that were freed since the last cycle and are left to the next one.
+static HELD: Word = Word::new(0);
 
 /// What a program says about the place of a call.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +99,16 @@ pub fn delay_free() {
     DELAY_FREE.set(1);
 }
 
+/// Bytes of objects that were freed since the last cycle and take memory until the next one.
+pub fn held() -> usize {
+    HELD.get()
+}
+
+/// A cycle takes what was freed.
+pub fn forget_held() {
+    HELD.set(0);
+}
+
 /// The public number of a kind: pointer-free debug objects count as pointer-free.
 pub fn public_kind(kind: usize) -> usize {
     if kind == POINTER_FREE.get() as usize { kind::POINTER_FREE } else { kind }
@@ -117,6 +134,7 @@ fn start() {
 pub struct Debugged {
     base: usize,
     cell: usize,
+    kind: usize,
 }
 
 /// What is known about a debug object, copied out of it.
@@ -132,7 +150,7 @@ pub struct Facts {
 impl Debugged {
     /// The cell as a debug object, if it looks like one: by its header, or, where that was written over, by the last word.
     pub fn of(found: &Found) -> Option<Self> {
-        let this = Self { base: found.base, cell: found.size };
+        let this = Self::in_cell(found);
         // Plain pointer-free cells are not cleared, and may have been debug objects in a block of another kind.
         let has_kind_of_its_own = POINTER_FREE.get() as usize != kind::POINTER_FREE;
         if found.size < HEADER + WORD || (found.kind == kind::POINTER_FREE && has_kind_of_its_own) {
@@ -140,6 +158,11 @@ impl Debugged {
         }
         let ours = this.header().is(&this, LIVE) || this.is_freed();
         (ours || this.word(found.size - WORD) == GUARD ^ found.base).then_some(this)
+    }
+
+    /// The cell as that of a debug object, whatever it looks like.
+    fn in_cell(found: &Found) -> Self {
+        Self { base: found.base, cell: found.size, kind: found.kind }
     }
 
     fn at<T>(&self, offset: usize) -> *mut T {
@@ -170,26 +193,43 @@ impl Debugged {
         }
     }
 
-    /// Takes header and guards away; where `keep`, the object is marked as freed and filled with a pattern instead.
-    fn unmake(&self, keep: bool) {
-        let size = self.header().size;
-        let fits = size <= self.cell - HEADER - WORD;
+    /// Takes header and guards away: until it is freed it is an object like any other.
+    fn unmake(&self) {
         // SAFETY: the cell is allocated, and its owner gives it up.
         unsafe {
-            if !keep {
-                // Until it is freed it is an object like any other.
-                (*self.at::<Header>(0)).check = 0;
-                self.at::<usize>(self.cell - WORD).write(0);
-                return;
-            }
-            (*self.at::<Header>(0)).check = self.header().sum(self, FREED);
-            if fits {
-                self.at::<u8>(HEADER).write_bytes(DEAD, size);
-            }
+            (*self.at::<Header>(0)).check = 0;
+            self.at::<usize>(self.cell - WORD).write(0);
         }
     }
 
-    /// Whether the object was freed, and is kept to see whether it is still written to.
+    /// Marks the object as freed, and writes over what it held. False where it is marked so already.
+    fn hold(&self) -> bool {
+        if self.is_freed() {
+            return false;
+        }
+        let mut header = Header { check: 0, ..*self.header() };
+        let most = self.cell - HEADER - WORD;
+        if !self.header().is(self, LIVE) || header.size > most {
+            // It was written over.
+            header = Header { file: ptr::null(), line: 0, size: most, check: 0 };
+        }
+        header.check = header.sum(self, FREED);
+        // SAFETY: the cell is allocated, and its owner gives it up.
+        unsafe {
+            if self.is_filled() {
+                self.at::<u8>(HEADER).write_bytes(DEAD, header.size);
+            }
+            self.at::<Header>(0).write(header);
+        }
+        true
+    }
+
+    /// Whether the content is written over when the object is freed: not where a mark procedure or a description in the object reads it.
+    fn is_filled(&self) -> bool {
+        public_kind(self.kind) < kind::ELEMENTARY
+    }
+
+    /// Whether the object was freed, and is left to a cycle.
     pub fn is_freed(&self) -> bool {
         self.header().is(self, FREED)
     }
@@ -208,6 +248,7 @@ impl Debugged {
         // SAFETY: bytes of the cell.
         let byte = |offset: usize| unsafe { self.at::<u8>(offset).read() };
         if self.is_freed()
+            && self.is_filled()
             && let Some(offset) = (HEADER..end).find(|&offset| byte(offset) != DEAD)
         {
             return Some(self.base + offset);
@@ -268,7 +309,7 @@ fn allocate_or_tell(kind: usize, bytes: usize, place: Place, function: &str) -> 
     match object::cell(cell.addr()) {
         Some(found) if found.base == cell.addr() && found.size >= wanted_or_most => {
             // Under the lock that the collector holds: a cycle must not meet a header without its guards.
-            lock::with(|| Debugged { base: found.base, cell: found.size }.make(bytes, Place { file: file.0, ..place }));
+            lock::with(|| Debugged::in_cell(&found).make(bytes, Place { file: file.0, ..place }));
             (cell.wrapping_byte_add(HEADER), is_new)
         }
         _ => (cell, false),
@@ -380,7 +421,8 @@ pub unsafe extern "C" fn GC_debug_realloc(
     new
 }
 
-/// Frees an object, and says where its edges were written over, or that it was freed before.
+/// Frees an object, and says where its edges were written over, or that it was freed before. What is collected is left to the next cycle
+/// that finds it without a reference.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GC_debug_free(object: *mut c_void) {
     if object.is_null() {
@@ -398,26 +440,40 @@ pub unsafe extern "C" fn GC_debug_free(object: *mut c_void) {
     };
     // Whoever frees such an address means a debug object, even if nothing of its edges is left.
     let is_meant = object.addr() == found.base + HEADER && found.size >= HEADER + WORD;
-    let debugged = Debugged::of(&found).or(is_meant.then_some(Debugged { base: found.base, cell: found.size }));
-    let freed = debugged.is_some_and(|debugged| debugged.is_freed());
-    if !found.is_live || freed {
+    let debugged = Debugged::of(&found).or(is_meant.then(|| Debugged::in_cell(&found)));
+    let is_second = || {
         let facts = Facts { user: object.addr(), file: ptr::null(), line: 0, size: found.size.saturating_sub(HEADER) };
         print_smashed("GC_debug_free: found previously deallocated (?) object at", found.base, &facts);
-        return;
+    };
+    if !found.is_live || debugged.is_some_and(|debugged| debugged.is_freed()) {
+        return is_second();
     }
-    match debugged.filter(|_| object.addr() == found.base + HEADER) {
-        None => error_line!("GC_debug_free called on pointer {object:p} w/o debugging info"),
+    let (is_collected, finds_leaks) = (!kind::uncollectable(found.kind), GC_find_leak.is_set());
+    let holds = match debugged.filter(|_| object.addr() == found.base + HEADER) {
+        None => {
+            error_line!("GC_debug_free called on pointer {object:p} w/o debugging info");
+            is_collected && !finds_leaks
+        }
         Some(debugged) => {
             if let Some(place) = debugged.smashed() {
                 print_smashed("GC_debug_free: found smashed location at", place, &debugged.facts());
             }
-            let keep = GC_find_leak.is_set() && DELAY_FREE.is_set();
-            // As in `allocate`.
-            lock::with(|| debugged.unmake(keep));
-            if keep {
-                return;
+            let holds = is_collected && (!finds_leaks || DELAY_FREE.is_set());
+            // The lock as in `allocate`.
+            if holds {
+                barrier::vanishes(found.base, found.base + found.size);
+                // Of two threads that free it at the same time, one is the second.
+                if !lock::with(|| debugged.hold()) {
+                    return is_second();
+                }
+            } else {
+                lock::with(|| debugged.unmake());
             }
+            holds
         }
+    };
+    if holds {
+        return HELD.add(found.size);
     }
     // SAFETY: the base of an allocated object that the caller gives up.
     unsafe { GC_free(object.with_addr(found.base)) }

@@ -91,11 +91,13 @@ unsafe extern "C" fn look() {
     // SAFETY: the collecting thread holds the allocation lock.
     let notes = unsafe { &mut *NOTES.0.get() };
     let leaks_wanted = GC_find_leak.is_set();
+    debug::forget_held();
     let earlier = notes.leaks.as_slice().len();
     object::for_each_in_cycle(&mut |found| {
         let debugged = Debugged::of(&found);
-        if let Some(debugged) = debugged
-            && (found.is_live || leaks_wanted)
+        // Who writes to what it has freed is told in the leak-finding mode, as by libgc.
+        let is_checked = |debugged: &Debugged| leaks_wanted || (found.is_live && !debugged.is_freed());
+        if let Some(debugged) = debugged.filter(is_checked)
             && let Some(place) = debugged.smashed()
         {
             // Without memory for a note the next cycle finds it again.

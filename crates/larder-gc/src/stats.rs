@@ -9,6 +9,7 @@ use larder_fixed::{cycle, lock};
 use larder_units::{BLOCK, Nanos};
 
 use crate::data::{GC_gc_no, GC_non_gc_bytes, GC_parallel, Word};
+use crate::debug::held;
 use crate::init::is_ready;
 
 /// Nobody has begun to measure.
@@ -102,10 +103,10 @@ pub extern "C" fn GC_get_bytes_since_gc() -> usize {
     snapshot().bytes_since_cycle
 }
 
-/// Bytes freed by `GC_free` since the last cycle.
+/// Bytes freed by `GC_free` since the last cycle, and by `GC_debug_free`, which leaves most to the next one.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_get_expl_freed_bytes_since_gc() -> usize {
-    snapshot().freed_since_cycle
+    snapshot().freed_since_cycle + held()
 }
 
 /// Bytes allocated in all.
@@ -183,7 +184,7 @@ impl From<Snapshot> for Profile {
             markers_but_one: markers_but_one(),
             reclaimed_since_cycle: RECLAIMED_LAST.get(),
             reclaimed_before_cycle: RECLAIMED_BEFORE.get(),
-            freed_since_cycle: s.freed_since_cycle,
+            freed_since_cycle: s.freed_since_cycle + held(),
             from_kernel: s.heap + s.unmapped,
         }
     }
