@@ -4,10 +4,12 @@
 //! the world and searches from the roots, breadth first, until it comes upon the object. So the answer is of this moment,
 //! it holds for every object, and a program that does not ask pays nothing.
 
+use core::hint::black_box;
 use core::ptr::with_exposed_provenance;
 
 use larder_blocks::State;
 use larder_sys::memory::{map_lazy, unmap};
+use larder_sys::thread::with_spilled_registers;
 use larder_sys::vector::Vector;
 use larder_threads::ThreadState;
 use larder_trace::descriptor::{BITMAP, LENGTH, PER_OBJECT, TAG, resolve};
@@ -27,6 +29,24 @@ pub enum Referrer {
     Finalizer,
     /// A word of a heap object: its base, and how far into it the word lies.
     Object(usize, usize),
+}
+
+/// An address in a form that the search does not take for one: in the frames and registers of who asks it would be a root of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Hidden(usize);
+
+impl Hidden {
+    /// The caller has no use for the address itself any more.
+    #[inline(always)]
+    pub fn of(address: usize) -> Self {
+        // What the compiler does not look through, it does not compute later.
+        Self(black_box(!address))
+    }
+
+    /// The address. Not in a frame above the search.
+    pub fn address(self) -> usize {
+        !self.0
+    }
 }
 
 /// An object that the search has come to.
@@ -90,9 +110,8 @@ impl Search<'_> {
     }
 
     fn roots(&mut self, own_sp: usize) {
-        // SAFETY: the lock is held, see `find`.
-        unsafe { roots::for_each_searched_locked(|low, high| self.range(low, high)) };
-        roots::for_each_static_range(|low, high| self.range(low, high));
+        // What a cycle searches, and no more: the lock is held, and the loader's list, see `find_from`.
+        roots::for_each_range_of_cycle(|low, high| self.range(low, high));
         finalization::push_roots(|word| self.come_to(word, 0, Referrer::Finalizer));
         let own = larder_threads::REGISTRY.current().map_or(core::ptr::null(), core::ptr::from_ref);
         cycle::for_each_thread(|t| {
@@ -121,11 +140,31 @@ impl Search<'_> {
     }
 }
 
-/// Calls `f` with what refers to the object that contains `address`, then with what refers to that, and so on up to a
+/// Calls `f` with what refers to the object that contains an address, then with what refers to that, and so on up to a
 /// root. False where nothing leads to it, and where there is no memory to search.
 ///
-/// `own_sp` is the lowest address of the calling thread's stack that counts. The caller holds no lock of the library.
-pub fn find(address: usize, own_sp: usize, f: &mut dyn FnMut(Referrer)) -> bool {
+/// The calling thread's stack counts from the caller's frame up. The caller holds no lock of the library.
+pub fn find(address: Hidden, f: &mut dyn FnMut(Referrer)) -> bool {
+    let mut question = Question { address, f, found: false };
+    with_spilled_registers(find_below, (&raw mut question).cast());
+    question.found
+}
+
+struct Question<'a> {
+    address: Hidden,
+    f: &'a mut dyn FnMut(Referrer),
+    found: bool,
+}
+
+/// What counts of this thread's stack lies at `sp` and above: not the frames of the search, which know what they look for.
+extern "C" fn find_below(sp: *mut u8, question: *mut u8) {
+    // SAFETY: `find` passes its own local.
+    let question = unsafe { &mut *question.cast::<Question<'_>>() };
+    question.found = find_from(question.address.address(), sp.addr(), question.f);
+}
+
+/// As [`find`]; `own_sp` is the lowest address of the calling thread's stack that counts.
+fn find_from(address: usize, own_sp: usize, f: &mut dyn FnMut(Referrer)) -> bool {
     let Some(target) = object::base(address) else { return false };
     let (mut steps, mut found) = (Vector::new(), None);
     threads::with_stopped_world(|| {

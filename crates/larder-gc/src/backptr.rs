@@ -4,12 +4,12 @@
 //! object. Here the heap searches when it is asked ([`larder_fixed::path`]), so that every object has an answer.
 
 use core::ffi::{c_int, c_void};
+use core::ptr::with_exposed_provenance_mut;
 
 use larder_fixed::object::{self, Found};
-use larder_fixed::path::{self, Referrer};
+use larder_fixed::path::{self, Hidden, Referrer};
 use larder_fixed::stats;
 use larder_sys::clock;
-use larder_sys::thread::stack_pointer;
 
 use crate::debug::{Debugged, Facts, HEADER};
 use crate::init::is_ready;
@@ -32,11 +32,12 @@ pub unsafe extern "C" fn GC_get_back_ptr_info(
     base_into: *mut *mut c_void,
     offset_into: *mut usize,
 ) -> c_int {
-    if !is_ready() || object::base(address.addr()).is_none() {
+    let hidden = Hidden::of(address.addr());
+    if !is_ready() || !is_in_object(hidden) {
         return NO_SPACE;
     }
     let mut first = None;
-    path::find(address.addr(), stack_pointer().addr(), &mut |referrer| {
+    path::find(hidden, &mut |referrer| {
         first.get_or_insert(referrer);
     });
     let (kind, base, offset) = match first {
@@ -52,7 +53,7 @@ pub unsafe extern "C" fn GC_get_back_ptr_info(
     // SAFETY: null or the caller's places for the results.
     unsafe {
         if !base_into.is_null() {
-            *base_into = address.with_addr(base);
+            *base_into = with_exposed_provenance_mut(base);
         }
         if !offset_into.is_null() {
             *offset_into = offset;
@@ -72,7 +73,7 @@ fn random(limit: usize) -> usize {
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_generate_random_heap_address() -> *mut c_void {
     let (low, high) = stats::used_range();
-    core::ptr::with_exposed_provenance_mut(if low == high { 0 } else { low + random(high - low) })
+    with_exposed_provenance_mut(if low == high { 0 } else { low + random(high - low) })
 }
 
 /// The address of a random object that the last cycle kept or that is newer; null where there is none.
@@ -88,7 +89,7 @@ pub extern "C" fn GC_generate_random_valid_address() -> *mut c_void {
         }
         left = left.saturating_sub(size);
     });
-    core::ptr::with_exposed_provenance_mut(chosen)
+    with_exposed_provenance_mut(chosen)
 }
 
 /// Collects, and prints the path from a root to a random object.
@@ -100,22 +101,54 @@ pub extern "C" fn GC_generate_random_backtrace() {
 
 /// Prints the path from a root to a random object.
 pub fn print_random() {
+    match choose() {
+        None => log_line!("No object to choose a backtrace of"),
+        Some(hidden) => print_path(hidden),
+    }
+}
+
+/// A random address. Its own frame: the address is not left in that of who searches.
+#[inline(never)]
+fn choose() -> Option<Hidden> {
     let address = GC_generate_random_valid_address();
     if address.is_null() {
-        return log_line!("No object to choose a backtrace of");
+        return None;
     }
     log_line!("\n****Chosen address {address:p} in object");
-    GC_print_backtrace(address);
+    Some(Hidden::of(address.addr()))
+}
+
+/// Whether an object contains the address. Its own frame, as above.
+#[inline(never)]
+fn is_in_object(hidden: Hidden) -> bool {
+    object::base(hidden.address()).is_some()
 }
 
 /// Prints the path from a root to the object that contains an address.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_print_backtrace(address: *mut c_void) {
-    let Some(base) = object::base(address.addr()) else {
-        return log_line!("{address:p} is in no object");
-    };
-    print_object(base);
-    let found = path::find(address.addr(), stack_pointer().addr(), &mut |referrer| match referrer {
+    print_path(Hidden::of(address.addr()));
+}
+
+/// Prints the object that contains an address, or that there is none. Its own frame, as above.
+#[inline(never)]
+fn print_target(hidden: Hidden) -> bool {
+    let address = hidden.address();
+    match object::base(address) {
+        None => log_line!("{address:#x} is in no object"),
+        Some(base) => {
+            print_object(base);
+            return true;
+        }
+    }
+    false
+}
+
+fn print_path(hidden: Hidden) {
+    if !print_target(hidden) {
+        return;
+    }
+    let found = path::find(hidden, &mut |referrer| match referrer {
         Referrer::Root(at) => log_line!("Reachable from root at {at:#x}\n"),
         Referrer::Nameless => log_line!("Reachable by itself or from a thread's record\n"),
         Referrer::Finalizer => log_line!("Reachable from a finalizer that waits to run\n"),

@@ -42,6 +42,31 @@ static NOINLINE int referrer(GC_word hidden, void **base, size_t *offset) {
     return GC_get_back_ptr_info((void *)~hidden, base, offset);
 }
 
+static GC_word hidden_finalized;
+static void make_finalized(void) {
+    hidden_finalized = ~(GC_word)GC_malloc(16);
+    GC_register_finalizer((void *)~hidden_finalized, finalizer, 0, 0, 0);
+}
+
+/* What a cycle does not search leads nowhere. */
+static void *excluded[4];
+static GC_word hidden_excluded;
+static void make_excluded(void) {
+    excluded[2] = GC_malloc(64);
+    hidden_excluded = ~(GC_word)excluded[2];
+}
+static void excluded_data(void) {
+    void *base = 0;
+    size_t offset;
+    far_away(make_excluded);
+    CHECK(referrer(hidden_excluded, &base, &offset) == GC_REFD_FROM_ROOT && base == &excluded[2]);
+    GC_exclude_static_roots(excluded, excluded + 4);
+    clear_stack();
+    CHECK(referrer(hidden_excluded, &base, &offset) == GC_UNREFERENCED);
+    GC_clear_exclusion_table();
+    CHECK(referrer(hidden_excluded, &base, &offset) == GC_REFD_FROM_ROOT);
+}
+
 int main(void) {
     void *base = 0;
     size_t offset;
@@ -50,9 +75,12 @@ int main(void) {
     CHECK(GC_generate_random_valid_address() == 0);
     far_away(make);
     clear_stack();
-    /* The path may be as short as the frames of this test that name the object; it is never longer than through the five. */
+    /* Who asks has the address, and is no path. */
     int kind = referrer(hidden_end, &base, &offset);
-    CHECK(kind == GC_REFD_FROM_ROOT || kind == GC_REFD_FROM_HEAP);
+    CHECK(kind == GC_REFD_FROM_HEAP && offset == 0 && *(GC_word *)base == ~hidden_end);
+    kind = referrer(hidden_lost, &base, &offset);
+    CHECK(kind == GC_UNREFERENCED || kind == GC_NO_SPACE);
+    /* Here it may be as short as the frames of this test that name the object; it is never longer than through the five. */
     const char *text = path(hidden_end);
     CHECK(occurs("Reachable from root at ", text) == 1);
     CHECK(occurs("Reachable from offset ", text) == 0 || occurs("Reachable from offset ", text) == 5);
@@ -72,14 +100,14 @@ int main(void) {
     CHECK(kind == GC_REFD_FROM_ROOT || (kind == GC_REFD_FROM_HEAP && base == keeper && offset == 24));
     CHECK(GC_get_back_ptr_info(keeper, 0, 0) == GC_REFD_FROM_REG || GC_get_back_ptr_info(keeper, 0, 0) == GC_REFD_FROM_ROOT);
 
+    excluded_data();
+
     /* By a finalizer that waits. */
     GC_set_finalize_on_demand(1);
-    hidden = ~(GC_word)GC_malloc(16);
-    GC_register_finalizer((void *)~hidden, finalizer, 0, 0, 0);
-    clear_stack();
+    far_away(make_finalized);
     collect();
-    kind = referrer(hidden, &base, &offset);
-    CHECK(kind == GC_FINALIZER_REFD || kind == GC_REFD_FROM_ROOT);
+    kind = referrer(hidden_finalized, &base, &offset);
+    CHECK(kind == GC_FINALIZER_REFD || kind == GC_REFD_FROM_ROOT || !GC_should_invoke_finalizers());
 
     captured_begin();
     GC_generate_random_backtrace();
