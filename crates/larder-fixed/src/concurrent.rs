@@ -400,6 +400,9 @@ fn ask_for(coming: usize) {
             turn_off();
             return;
         }
+        if !EXISTS.load(Ordering::Relaxed) {
+            return;
+        }
     }
     if PHASES.ask() {
         // From here on the budget is where the program overtakes the cycle, and what it was is where it begins to help. One large object may
@@ -441,9 +444,12 @@ pub(crate) fn own_threads() -> usize {
     usize::from(EXISTS.load(Ordering::Relaxed))
 }
 
-/// Creates the marker thread, unless somebody has.
+/// Creates the marker thread, unless somebody has, or it is not allowed any more. False where that failed.
 fn create() -> bool {
-    cycle::prepared(|| EXISTS.load(Ordering::Relaxed) || (CREW.prepare_beside() && start_thread()))
+    cycle::prepared(|| {
+        // Somebody may have been suspended since the caller looked.
+        EXISTS.load(Ordering::Relaxed) || !own_threads::are_allowed() || (CREW.prepare_beside() && start_thread())
+    })
 }
 
 fn start_thread() -> bool {

@@ -302,6 +302,12 @@ pub(crate) fn without_preparing<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Wakes others who wait for the lock under which threads are made, or for the end of a cycle, in case that one who was suspended has got their wake.
+pub(crate) fn wake_others() {
+    PREPARE.wake_another();
+    AGAIN.pass_on(FAN);
+}
+
 /// Runs `f` with the cycle lock, on a thread whose signals are masked.
 pub(crate) fn with_cycle_lock<R>(f: impl FnOnce() -> R) -> R {
     let result = with_cycle_locked(f);
@@ -356,7 +362,11 @@ fn run_once(sp: usize, request: &Request) -> Ran {
     // Should the program have limited its address space since the heap was made: the cycle wants some of it, and so does the program.
     heap::heed_limit();
     // Creating a thread takes the loader's locks in another order than a walk over its list, so helpers come first.
-    let markers = prepared(|| CREW.prepare(if own_threads::are_allowed() { pacing::markers_now() } else { 1 }));
+    let markers = prepared(|| {
+        // Those that exist, where there may be no more.
+        let most = if own_threads::are_allowed() { usize::MAX } else { 1 + CREW.helpers() };
+        CREW.prepare(pacing::markers_now().min(most))
+    });
     if markers == 0 {
         // The heap has tried when it was made, too. It goes on without cycles as long as it can.
         if !SAID_NO_STACK.swap(true, Ordering::Relaxed) {

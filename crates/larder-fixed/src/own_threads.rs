@@ -5,10 +5,14 @@
 //! `pthread_create` ends such a process ("Inconsistency detected by ld.so", status 127). A child that makes no thread would never
 //! notice, so the heap must not make one for it; once a thread of the program's has been made there, the heap may, too. libgc marks
 //! with one thread in every child.
+//!
+//! Nor may it while a thread is suspended by another one (`GC_suspend_thread`): that may hold a lock of the C library's, malloc's for one, which
+//! `pthread_create` takes. libgc makes its markers when the program begins.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use larder_sys::thread;
+use larder_threads::suspend;
 
 /// Sync: written in a child that has one thread, and to false by whoever made a thread; a reader that sees the old value makes a
 /// marker later.
@@ -38,8 +42,8 @@ pub(crate) fn program_made_one() {
     }
 }
 
-/// Whether the heap may make a thread.
+/// Whether the heap may make a thread. The answer is good while the caller is [prepared](crate::cycle::prepared).
 pub(crate) fn are_allowed() -> bool {
     // Relaxed: see there.
-    !FORBIDDEN.load(Ordering::Relaxed)
+    !FORBIDDEN.load(Ordering::Relaxed) && !suspend::is_any()
 }

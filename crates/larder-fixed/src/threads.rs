@@ -373,7 +373,7 @@ pub fn start_world() {
 }
 
 /// Suspends a registered thread, by its `pthread_t`, until [`resume`]; a collection meanwhile takes it for blocked. Returns
-/// once it stands still. False where the thread is not registered or is suspended already. A thread may suspend itself.
+/// once it stands still, or, where it is in a blocking region, stays there until then. False where the thread is not registered or is suspended already. A thread may suspend itself.
 pub fn suspend(thread: libc::pthread_t) -> bool {
     // SAFETY: no preconditions.
     if thread == unsafe { libc::pthread_self() } {
@@ -388,6 +388,7 @@ pub fn suspend(thread: libc::pthread_t) -> bool {
         if !suspended {
             return false;
         }
+        wake_others();
         // It comes to the gate with the loader's list, and every cycle takes that, too. Who asks cannot hold it meanwhile: a client's thread that
         // does may wait before the gate.
         if request == MOST_REQUESTS || !suspend::may_hold_list(thread as usize) {
@@ -397,6 +398,13 @@ pub fn suspend(thread: libc::pthread_t) -> bool {
         larder_sys::thread::sleep(NEXT_REQUEST);
     }
     true
+}
+
+/// Wakes others who wait for what a thread that was suspended may have waited for, in case that it got their wake.
+fn wake_others() {
+    crate::lock::ALLOCATION.wake_another();
+    crate::cycle::wake_others();
+    suspend::wake_others();
 }
 
 /// A thread that was suspended with the loader's list is let go, and asked again after so long: on its way to the gate it has the list for

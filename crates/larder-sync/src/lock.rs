@@ -107,6 +107,12 @@ impl Lock {
         }
     }
 
+    /// Wakes a sleeper, if there is one, whoever holds the lock. For who knows of a thread that may have got the wake of a release and does not
+    /// come for the lock, since a signal's handler keeps it: the others would sleep on beside a lock that is free. The caller does not hold it.
+    pub fn wake_another(&self) {
+        self.word.wake(1);
+    }
+
     /// Says whether somebody held the lock a moment ago. For assertions and reports; it orders nothing.
     pub fn is_locked(&self) -> bool {
         // ORDER lock.glance: Relaxed, with every write to the word; a snapshot that guards no data.

@@ -11,10 +11,10 @@ use larder_sys::thread::stack_pointer;
 use larder_sys::unwind::{self, Unwound};
 
 use crate::ground::{signal, tls, with_registers_spilled};
-use crate::look;
 use crate::place::Place;
 use crate::record::{Thread, ThreadState};
 use crate::stop::{self, Obstacle};
+use crate::{look, suspend};
 
 pub use larder_sys::unwind::Function as Callback;
 
@@ -108,18 +108,47 @@ pub fn active_region<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Ends a blocking region: waits for the end of a stop that counted on it, or of a look.
+/// Ends a blocking region: waits for the end of a stop that counted on it, or of a look, and sleeps if the thread was asked to.
 pub(crate) fn become_running(thread: &Thread) {
+    if !runs_again(thread) {
+        sleep_where_it_stands(thread);
+    }
+}
+
+/// The thread was asked to sleep until somebody resumes it. A region lasts so long: the one that was to end, or, where a handler of the client's begins, one
+/// that begins here.
+#[cold]
+fn sleep_where_it_stands(thread: &Thread) {
+    with_registers_spilled(|sp| {
+        let outer = thread.place();
+        thread.publish(Place::of(thread, sp));
+        loop {
+            thread.set_state(ThreadState::Blocked);
+            suspend::sleep_in_region(thread);
+            if runs_again(thread) {
+                break;
+            }
+        }
+        thread.publish(outer);
+    });
+}
+
+/// As [`become_running`]; false where the thread was asked to sleep.
+fn runs_again(thread: &Thread) -> bool {
     loop {
         thread.set_state(ThreadState::Running);
-        let Some(obstacle) = stop::obstacle_after_fence(thread) else { return };
+        let Some(obstacle) = stop::obstacle_after_fence(thread) else { return true };
         if !step::kept("blocking: wait for the end of the stop") {
-            return;
+            return true;
         }
-        let Obstacle::Stop(number) = obstacle else {
+        let number = match obstacle {
+            Obstacle::Stop(number) => number,
             // Whoever looks waits for nobody meanwhile.
-            look::wait(thread);
-            continue;
+            Obstacle::Look => {
+                look::wait(thread);
+                continue;
+            }
+            Obstacle::Suspension => return false,
         };
         // Either the collector saw `Blocked`, and this thread must not go on; or it saw `Running` and has signalled,
         // and the handler answers while we sleep here: also where the client, or the mask of its handler, keeps the signal away.

@@ -172,7 +172,7 @@ fn end() {
     }
 }
 
-/// Waits for the end of the stop that was seen.
+/// Waits for the end of what was seen.
 #[cold]
 #[inline(never)]
 fn leave_slow(thread: &Thread) {

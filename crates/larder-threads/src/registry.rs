@@ -38,6 +38,8 @@ pub struct Registry {
     total: AtomicUsize,
     /// Rounds of looks ([`crate::look`]). Sync: a ticket.
     pub(crate) looks: AtomicU32,
+    /// Threads that others have suspended ([`crate::suspend`]). Sync: written under `lock`; who reads it holds a lock that suspenders take before.
+    pub(crate) suspended: AtomicU32,
     /// Bytes of buffers that each thread gets for its own; 0 where buffers belong to CPUs. Sync: set at initialisation.
     buffer_bytes: AtomicUsize,
 }
@@ -127,7 +129,6 @@ impl RegistryGuard<'_> {
         record.announced.store(0, Ordering::Relaxed);
         record.lent.store(0, Ordering::Relaxed);
         record.is_disarmed.store(0, Ordering::Relaxed);
-        suspend::forget(&record.suspension);
         look::forget(record);
         record.looked.store(0, Ordering::Relaxed);
         record.tried.store(0, Ordering::Relaxed);
@@ -154,6 +155,7 @@ impl RegistryGuard<'_> {
         }
         link.store(thread.next.load(Ordering::Relaxed), Ordering::Relaxed);
         thread.set_state(ThreadState::Free);
+        suspend::forget(thread);
         let buffers = thread.buffers();
         if !buffers.is_null() {
             // A thread that ends closes its buffers itself, but one that a fork left behind did not: the next owner of the
@@ -196,6 +198,7 @@ impl Registry {
             count: AtomicU32::new(0),
             total: AtomicUsize::new(0),
             looks: AtomicU32::new(0),
+            suspended: AtomicU32::new(0),
             buffer_bytes: AtomicUsize::new(0),
         }
     }
@@ -211,6 +214,11 @@ impl Registry {
     pub fn lock_to_stop(&self) -> RegistryGuard<'_> {
         self.lock.lock_raw();
         RegistryGuard { registry: self, _deferral: None }
+    }
+
+    /// Wakes another one of those who wait for the lock: see [`suspend::wake_others`].
+    pub(crate) fn wake_another(&self) {
+        self.lock.wake_another();
     }
 
     /// Calls `f` for every record of the list without taking the lock.
@@ -278,6 +286,8 @@ impl Registry {
             t.buffers.set(ptr::null_mut());
         });
         self.count.fetch_sub(1, Ordering::Relaxed);
+        // In a blocking region, whose end it does not come to as a registered thread, it may have been asked.
+        suspend::forget(record);
         // Its thread-local storage is about to go.
         record.thread_pointer.store(0, Ordering::Relaxed);
         if record.start.load(Ordering::Relaxed) != 0 && record.detached.load(Ordering::Relaxed) == 0 {
@@ -400,7 +410,7 @@ impl Registry {
         }
         self.count.store(u32::from(own.is_some()), Ordering::Relaxed);
         if let Some(own) = own {
-            suspend::forget(&own.suspension);
+            suspend::forget(own);
             look::forget(own);
             own.lent.store(0, Ordering::Relaxed);
             own.tid.store(tid(), Ordering::Relaxed);

@@ -325,20 +325,25 @@ pub(crate) enum Obstacle {
     Stop(u32),
     /// The end of a look at its stacks.
     Look,
+    /// Somebody to resume it.
+    Suspension,
 }
 
 /// What the calling thread has to wait for, if anything. It has just become visible as running.
 pub(crate) fn obstacle_after_fence(thread: &Thread) -> Option<Obstacle> {
     if step::kept("stop.blocked: the thread's fence") {
         // Between the store of the state and these loads: the collector makes the number odd and then reads the state; who looks at the
-        // thread holds it and then reads the state.
+        // thread holds it and then reads the state; who suspends it asks and then reads the state.
         asymmetric::light();
     }
     let number = WORLD.number.current();
     if number & 1 == 1 {
         return Some(Obstacle::Stop(number));
     }
-    look::is_held(thread).then_some(Obstacle::Look)
+    if look::is_held(thread) {
+        return Some(Obstacle::Look);
+    }
+    suspend::is_asked(thread).then_some(Obstacle::Suspension)
 }
 
 impl RegistryGuard<'_> {
@@ -492,6 +497,11 @@ pub fn wake_resumed(cpus: usize) {
     if step::kept("stop: wake the first") {
         WORLD.number.pass_on(1);
     }
+}
+
+/// Wakes another one of those who sleep though the world runs: see [`suspend::wake_others`].
+pub(crate) fn wake_another() {
+    WORLD.number.pass_on(1);
 }
 
 /// Takes a thread that has not left the last stop over into this one. False if it runs.

@@ -13,7 +13,7 @@ use larder_sync::loom::cell::UnsafeCell;
 use larder_sync::loom::{self, thread};
 use larder_sync::parker::Event;
 use larder_sync::{signals, step};
-use larder_threads::{REGISTRY, blocking, defer, interposed, stop};
+use larder_threads::{REGISTRY, blocking, defer, interposed, stop, suspend};
 
 /// Explores every interleaving of `model` with at most `preemptions` preemptions.
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
@@ -256,6 +256,62 @@ fn looked_at_for(preemptions: usize, patience_ns: u64, acts: &'static [Act]) {
         let runs = 1 + acts.len() + acts.iter().filter(|act| act.runs()).count();
         assert_eq!(heap.collect() as usize, runs, "the mutator did not go on");
     });
+}
+
+/// A thread that does what `acts` says, and somebody who suspends it and resumes it, twice.
+fn suspended(preemptions: usize, acts: &'static [Act]) {
+    explore(preemptions, move || {
+        let heap = Heap::new();
+        let mutator = {
+            let heap = heap.clone();
+            thread::spawn(move || heap.live(0, acts))
+        };
+        heap.await_threads(1);
+        // SAFETY: no preconditions. loom's threads are one of the kernel's, and there is one record.
+        let whom = unsafe { libc::pthread_self() } as usize;
+        for _ in 0..2 {
+            if suspend::suspend(whom) {
+                // SAFETY: the thread stands still, or is in a blocking region.
+                heap.cells[0].with_mut(|cell| unsafe { *cell += 0 });
+                assert!(suspend::resume(whom));
+                suspend::wake_others();
+            }
+        }
+        heap.over.bump_and_wake_all();
+        mutator.join().unwrap();
+        let runs = 1 + acts.len() + acts.iter().filter(|act| act.runs()).count();
+        assert_eq!(heap.collect() as usize, runs, "the mutator did not go on");
+    });
+}
+
+#[test]
+fn a_thread_that_runs_is_suspended() {
+    suspended(2, &[Act::Run]);
+}
+
+#[test]
+fn a_thread_that_blocks_is_suspended() {
+    suspended(2, &[Act::Block]);
+}
+
+#[test]
+fn a_thread_in_a_call_is_suspended() {
+    suspended(2, &[Act::Call]);
+}
+
+#[test]
+fn a_thread_in_a_handler_is_suspended() {
+    suspended(1, &[Act::CallAndHandle]);
+}
+
+#[test]
+fn a_thread_that_masked_the_signal_in_a_call_is_suspended() {
+    suspended(2, &[Act::CallWhileMasked]);
+}
+
+#[test]
+fn a_thread_that_defers_is_suspended() {
+    suspended(2, &[Act::Defer]);
 }
 
 #[test]
@@ -590,6 +646,10 @@ mutants! {
         "stop.blocked: the thread's fence", "Causality violation", looked_at(2, &[Act::Block]);
     a_thread_that_does_not_wait_for_a_look_runs_in_it:
         "blocking: wait for the end of the stop", "Causality violation", looked_at(2, &[Act::Block]);
+    a_suspender_without_the_heavy_half_misses_a_thread_whose_region_ends:
+        "suspend.blocked: the suspender's fence", "Causality violation", suspended(2, &[Act::ShortCallWhileMasked]);
+    a_thread_without_the_light_half_runs_though_it_is_suspended:
+        "stop.blocked: the thread's fence", "Causality violation", suspended(2, &[Act::ShortCallWhileMasked]);
     an_answer_to_a_looker_without_release_hides_what_came_before:
         "look.asleep: Release", "Causality violation", looked_at(2, &[Act::Run]);
     an_answer_to_a_looker_read_relaxed_hides_what_came_before:
