@@ -77,7 +77,8 @@ pub fn test(workspace: &Workspace) -> Result<()> {
 /// A write barrier is the program's own: `hiding` and the programs of `apps/gc` have it.
 /// Each with the number of young cycles between two full ones.
 const WATCHES: &[(&str, &str)] = &[("uffd", "0"), ("uffd", "5"), ("mprotect", "0")];
-/// Those tests: what they ask for holds in every mode. (`points` counts on it that no cycle runs but those that it asks for.)
+/// Those tests: what they ask for holds in every mode. (`points` counts on it that no cycle runs but those that it asks for, and `concurrent` says itself
+/// how they run.)
 const BESIDE: &[&str] = &["fork", "fuzz", "memory", "objects", "sharing", "smoke", "structures", "threads", "turnover"];
 
 /// The fixed heap's tests again, with a cycle under way beside the program all the time (`larder_testkit::beside`).

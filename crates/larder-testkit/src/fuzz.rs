@@ -95,7 +95,13 @@ pub fn prepare(plan: &Plan) {
     });
     // A concurrent cycle keeps what died while it marked.
     let known = !plan.finalizers && plan.beside.is_none();
-    verifier::watch(if known { Rules::EXACT } else { Rules::WITH_FINALIZERS });
+    let rules = if known { Rules::EXACT } else { Rules::WITH_FINALIZERS };
+    // A plan that says how cycles run beside it has its way.
+    if plan.beside.is_some() {
+        verifier::watch_alone(rules)
+    } else {
+        verifier::watch(rules)
+    }
     if let Some(markers) = plan.markers_beside {
         concurrent::set_markers(markers);
     }

@@ -95,7 +95,13 @@ static REACHED: AtomicUsize = AtomicUsize::new(0);
 /// Verifies every cycle from now on. The heap is initialised; the world runs. Where the environment asks for it, cycles run beside
 /// the program from here on, and less can be asked of them ([`crate::beside`]).
 pub fn watch(rules: Rules) {
-    let rules = beside::as_asked(rules);
+    watch_alone(beside::as_asked(rules));
+    beside::turn_on();
+}
+
+/// As [`watch`], where the test says itself which cycles run beside the program, whatever the environment asks for: with one under way all the
+/// time, it would wait for ever for the moment when there is none.
+pub fn watch_alone(rules: Rules) {
     let (low, high) = stats::plausible_bounds();
     let map = |bytes| memory::map_lazy(Bytes(bytes)).expect("address space for the verifier").as_ptr();
     larder_fixed::lock::with(|| {
@@ -107,7 +113,6 @@ pub fn watch(rules: Rules) {
         v.stack = map(STACK * size_of::<usize>()).cast();
     });
     cycle::inspect_with(Some(inspect));
-    beside::turn_on();
 }
 
 /// Changes the rules, for the cycles that begin after this.

@@ -1,4 +1,4 @@
-//! Cycles that mark beside the program.
+//! Cycles that mark beside the program. Each test says how, so `LARDER_TEST_WATCH` changes nothing here.
 
 use core::ops::Range;
 use core::ptr;
@@ -140,7 +140,7 @@ fn stacks_that_are_looked_at_one_at_a_time_keep_what_they_hold() {
     }
     in_child("stacks_that_are_looked_at_one_at_a_time_keep_what_they_hold", &[], || {
         init(&Options { free_space_divisor: 30, ..Options::default() });
-        verifier::watch(Rules::WITH_FINALIZERS);
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
         assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         // 100 kB of stacks in the first stop: the long ones are looked at one at a time.
         concurrent::set_pause_goal(Nanos(100_000));
@@ -191,7 +191,7 @@ fn threads_that_outrun_a_cycle_help_it_or_end_it() {
     }
     in_child("threads_that_outrun_a_cycle_help_it_or_end_it", &[], || {
         init(&Options { free_space_divisor: 30, ..Options::default() });
-        verifier::watch(Rules::WITH_FINALIZERS);
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
         assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         // A list in pieces that are linked from both ends, so that there is work to be shared.
         let roots = Words::roots(256);
@@ -243,7 +243,7 @@ fn what_waits_on_a_shelf_is_not_scanned() {
         const LONG: usize = 0x0123_4567_89ab_cd00;
         const CELLS: usize = 40;
         init(&Options::default());
-        verifier::watch(Rules::WITH_FINALIZERS);
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
         assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         for size in [1000, 2600, 5000, 9000].repeat(3) {
             let memory = Words::hidden(2);
@@ -325,7 +325,7 @@ fn markers_beside_share_the_work_and_leave_nothing_when_they_are_interrupted() {
         if let Ok(wanted) = std::env::var(MARKERS) {
             return in_child(name, &[], || {
                 init(&Options::default());
-                verifier::watch(Rules::WITH_FINALIZERS);
+                verifier::watch_alone(Rules::WITH_FINALIZERS);
                 concurrent::set_markers(wanted.parse().unwrap());
                 assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
                 let roots = Words::roots(16);
@@ -430,7 +430,7 @@ fn what_moves_between_written_pages_is_found_by_whichever_marker_looks() {
     }
     in_child("what_moves_between_written_pages_is_found_by_whichever_marker_looks", &[], || {
         init(&Options::default());
-        verifier::watch(Rules::WITH_FINALIZERS);
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
         let holders = Holders::new(400_000);
         let heap = stats::snapshot().heap;
         assert!(heap > 24 << 20, "{heap} bytes are one part");
@@ -458,7 +458,7 @@ fn a_child_looks_where_its_parents_cycle_saw_no_pointers() {
     }
     in_child("a_child_looks_where_its_parents_cycle_saw_no_pointers", &[], || {
         init(&Options::default());
-        verifier::watch(Rules::WITH_FINALIZERS);
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
         let leaves = Words::roots(LEAVES);
         for i in 0..LEAVES {
             // SAFETY: in the table at once.
@@ -503,7 +503,7 @@ fn a_cycle_rests_while_cycles_are_disabled() {
     }
     in_child("a_cycle_rests_while_cycles_are_disabled", &[], || {
         init(&Options::default());
-        verifier::watch(Rules::WITH_FINALIZERS);
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
         assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         let kept = object_of(1, 100);
         concurrent::ask();
@@ -530,7 +530,7 @@ fn a_large_object_overtakes_no_cycle() {
     }
     in_child("a_large_object_overtakes_no_cycle", &[], || {
         init(&Options::default());
-        verifier::watch(Rules::WITH_FINALIZERS);
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
         assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         let kept = object_of(1, 100);
         let large = object_of(2, 64 << 20);
@@ -552,7 +552,7 @@ fn floating_garbage_lives_for_one_cycle() {
     in_child("floating_garbage_lives_for_one_cycle", &[], || {
         init(&Options::default());
         concurrent::set_births(Births::Marked);
-        verifier::watch(Rules::WITH_FINALIZERS);
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
         assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         let hidden = Words::hidden(1000);
         concurrent::ask();
@@ -577,7 +577,7 @@ fn what_is_made_and_dies_while_a_cycle_traces_is_found_by_it() {
     }
     in_child("what_is_made_and_dies_while_a_cycle_traces_is_found_by_it", &[], || {
         init(&Options::default());
-        verifier::watch(Rules::WITH_FINALIZERS);
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
         assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         // Long to trace, so that it is being traced until all the others were made.
         chain_of(400_000);
@@ -618,7 +618,7 @@ fn what_is_counted(name: &str, births: Births, of: usize, frees: bool) {
     }
     in_child(name, &[], || {
         init(&Options::default());
-        verifier::watch(Rules::WITH_FINALIZERS);
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
         concurrent::set_births(births);
         assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         // All zero: what names its own descriptor names none.
@@ -686,7 +686,7 @@ fn who_walks_over_the_loaders_list_collects_while_a_cycle_traces() {
     }
     in_child("who_walks_over_the_loaders_list_collects_while_a_cycle_traces", &[], || {
         init(&Options::default());
-        verifier::watch(Rules::WITH_FINALIZERS);
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
         concurrent::set_pause_goal(Nanos(1));
         assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         let kept = Words::roots(2000);
@@ -723,7 +723,7 @@ fn memory_that_has_died_is_written_without_faults() {
         const SIZE: usize = 400;
         const PAGES: i64 = (OBJECTS as usize * SIZE / 4096) as i64;
         init(&Options::default());
-        verifier::watch(Rules::WITH_FINALIZERS);
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
         settings::set_keep_memory(true);
         assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         let kept = object_of(7, SIZE);
@@ -758,7 +758,7 @@ fn what_is_hardly_written_stays_watched_between_cycles() {
         const SIZE: usize = 4000;
         const NUMBERS: usize = 1 << 23;
         init(&Options::default());
-        verifier::watch(Rules::WITH_FINALIZERS);
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
         assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         let roots = Words::roots(OBJECTS);
         let numbers = Words::roots(1);
@@ -810,7 +810,7 @@ fn a_cycle_leaves_no_memory_of_a_deep_stack_behind() {
     }
     in_child("a_cycle_leaves_no_memory_of_a_deep_stack_behind", &[], || {
         init(&Options::default());
-        verifier::watch(Rules::WITH_FINALIZERS);
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
         concurrent::set_markers(1);
         assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
         let roots = Words::roots(OBJECTS);
