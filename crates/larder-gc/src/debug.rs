@@ -384,6 +384,16 @@ pub unsafe extern "C" fn GC_debug_realloc_replacement(object: *mut c_void, bytes
     unsafe { GC_debug_realloc(object, bytes, UNKNOWN.file, UNKNOWN.line) }
 }
 
+/// What allocates a kind, as the message says where memory is out: libgc's `GC_debug_realloc` calls it.
+fn function_for(kind: usize) -> &'static str {
+    match kind {
+        kind::POINTER_FREE => "GC_debug_malloc_atomic",
+        kind::UNCOLLECTABLE => "GC_debug_malloc_uncollectable",
+        kind::POINTER_FREE_UNCOLLECTABLE => "GC_debug_malloc_atomic_uncollectable",
+        _ => "GC_debug_malloc",
+    }
+}
+
 /// Changes an object's size: always moves it, so that stale pointers show.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GC_debug_realloc(
@@ -394,7 +404,7 @@ pub unsafe extern "C" fn GC_debug_realloc(
 ) -> *mut c_void {
     let place = Place { file, line };
     if old.is_null() {
-        return allocate(kind::NORMAL, bytes, place, "GC_debug_realloc");
+        return allocate(kind::NORMAL, bytes, place, function_for(kind::NORMAL));
     }
     if bytes == 0 {
         // SAFETY: the caller gives the object up.
@@ -410,7 +420,8 @@ pub unsafe extern "C" fn GC_debug_realloc(
         // SAFETY: passed on as they came.
         return unsafe { GC_realloc(old, bytes) };
     };
-    let new = allocate(public_kind(found.kind), bytes, place, "GC_debug_realloc");
+    let kind = public_kind(found.kind);
+    let new = allocate(kind, bytes, place, function_for(kind));
     if !new.is_null() {
         // SAFETY: both have that many bytes, and the old object is the caller's to give up.
         unsafe {

@@ -218,5 +218,8 @@ int main(void) {
     captured_begin();
     CHECK(GC_debug_malloc((size_t)1 << 60, "huge.c", 3) == 0);
     CHECK(strstr(captured_end(), "GC_debug_malloc(1152921504606846976) returning NULL (huge.c:3)"));
+    captured_begin();
+    CHECK(GC_debug_realloc(GC_debug_malloc_atomic(8, HERE), (size_t)1 << 60, "huge.c", 4) == 0);
+    CHECK(strstr(captured_end(), "GC_debug_malloc_atomic(1152921504606846976) returning NULL (huge.c:4)"));
     return 0;
 }
