@@ -479,6 +479,7 @@ fn collect_standing(stage: &mut Stage<'_>) {
         HEAP.freed.store(0, Ordering::Relaxed);
         tls::with(|t| t.freed.set(0));
         pacing::begin_census();
+        large::begin_sweep();
         sharing::begin_sweep();
         if ablation::get().leaves_out(Optimization::LazySweep) {
             // As collectors do that build the list of empty blocks in the pause (thesis 3.3).

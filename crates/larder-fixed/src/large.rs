@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::ptr;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use larder_blocks::block::{Block, NONE, State};
 use larder_blocks::pool::Run;
@@ -23,6 +23,11 @@ struct Head(UnsafeCell<u32>);
 // SAFETY: used under `LOCK` only, or in a stopped world by the collector, who holds it.
 unsafe impl Sync for Head {}
 static HEAD: Head = Head(UnsafeCell::new(NONE));
+
+/// What the last cycle found dead is in the list yet.
+///
+/// Sync: set in a stopped world; cleared under `LOCK`, before the cycle's lock is given back. A hint to who has not that lock.
+static UNSWEPT: AtomicBool = AtomicBool::new(false);
 
 /// How many there are. Sync: `LOCK`; a hint to others.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -204,12 +209,28 @@ pub(crate) fn free(b: &'static Block) {
     HEAP.pool.give(&HEAP.space, run);
 }
 
-/// Frees every large object that the last cycle did not mark. After the world was resumed.
-pub(crate) fn sweep() {
+/// A cycle has marked: what it did not mark is dead. World stopped, the collector has the cycle's lock.
+pub(crate) fn begin_sweep() {
+    UNSWEPT.store(true, Ordering::Relaxed);
+}
+
+/// Frees every large object that the last cycle did not mark, if nobody has yet. After the world was resumed. False where there was nothing to do.
+///
+/// The collector does before it gives the cycle's lock back. It may lose its CPU until then to those that it has woken, who would make the heap
+/// grow: so who finds no free run does it, too.
+pub(crate) fn sweep() -> bool {
+    if !UNSWEPT.load(Ordering::Relaxed) {
+        return false;
+    }
     let _deferral = defer::enter();
-    // Objects are freed one at a time so that allocation can come between; new ones enter at the head, behind us.
+    let _guard = LOCK.lock();
+    if !UNSWEPT.load(Ordering::Relaxed) {
+        // Somebody was faster.
+        return true;
+    }
+    // Under the lock: the next cycle begins when this is done.
     let epochs = Epochs::now();
-    let mut guard = LOCK.lock();
+    debug_assert!(!epochs.marking(), "what is dead is freed before the next cycle marks");
     // SAFETY: we hold the lock.
     let mut at = unsafe { *HEAD.0.get() };
     while at != NONE {
@@ -218,13 +239,13 @@ pub(crate) fn sweep() {
         // SAFETY: the first mark byte.
         if !epochs.is_allocated(unsafe { b.mark(0) }.load(Ordering::Relaxed)) {
             unlink(at);
-            // Between the two locks `next` could be freed explicitly by its owner; so the pool is called with the list
-            // locked.
+            // With the list locked: between the two locks `next` could be freed explicitly by its owner.
             HEAP.pool.give(&HEAP.space, refill::retire_block(b));
         }
         at = next;
     }
-    let _ = &mut guard;
+    UNSWEPT.store(false, Ordering::Relaxed);
+    true
 }
 
 /// Calls `f` for every large object's block.

@@ -34,7 +34,7 @@ use crate::epochs::{Epochs, may_be_freed_alone};
 use crate::heap::HEAP;
 use crate::inject::{Point, point};
 use crate::stats::count_freed;
-use crate::{concurrent, cycle, kind, pacing, sharing, shelf, untold};
+use crate::{concurrent, cycle, kind, large, pacing, sharing, shelf, untold};
 
 mod lists;
 mod marks;
@@ -319,6 +319,11 @@ pub(crate) fn take_blocks_of_large(n: Blocks) -> Option<(Run, bool)> {
 /// A free run of blocks for nobody: from the pool, from blocks that turn out to be empty, or from owners.
 fn take_free_blocks(n: Blocks, end: End) -> Option<Run> {
     if let Some(run) = HEAP.take_blocks(n, end) {
+        return Some(run);
+    }
+    if large::sweep()
+        && let Some(run) = HEAP.take_blocks(n, end)
+    {
         return Some(run);
     }
     // Before the heap grows, blocks of other classes are looked at: each cycle's garbage is found before new memory.

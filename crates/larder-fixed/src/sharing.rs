@@ -17,7 +17,7 @@ use larder_threads::REGISTRY;
 use larder_units::{Blocks, Bytes, Nanos};
 
 use crate::heap::HEAP;
-use crate::{pacing, refill, settings};
+use crate::{large, pacing, refill, settings};
 
 /// What an owner is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,7 +189,9 @@ pub(crate) fn current() -> Option<usize> {
 /// `n` blocks for an owner: the steps of 2.2.4.
 pub(crate) fn take(owner: usize, n: Blocks) -> Option<(Run, Origin)> {
     let new = |n: Blocks| {
-        HEAP.take_blocks(n, End::Low).or_else(|| HEAP.grow(n)).or_else(|| {
+        let free = || HEAP.take_blocks(n, End::Low);
+        let swept = || large::sweep().then(free).flatten();
+        free().or_else(swept).or_else(|| HEAP.grow(n)).or_else(|| {
             // No memory: then everything that is free is everybody's.
             HEAP.owners.give_all(&HEAP.space, &HEAP.pool);
             HEAP.take_blocks(n, End::Low).or_else(|| HEAP.take_merged_blocks(n))

@@ -283,3 +283,35 @@ fn at_its_limit_a_heap_has_no_parts_to_spare() {
         }
     });
 }
+
+/// By how much the heap grew when objects were wanted before the collector had swept.
+static GREW: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Where the collector is about to sweep, and others have the CPU: a few megabytes in large objects.
+unsafe extern "C" fn allocate_before_the_sweep(event: core::ffi::c_int) {
+    if event != hooks::Event::ReclaimStart as core::ffi::c_int {
+        return;
+    }
+    let before = stats::snapshot().heap;
+    for _ in 0..40 {
+        // SAFETY: nothing is done with the object.
+        assert!(!unsafe { allocate(kind::POINTER_FREE, 100_000) }.is_null());
+    }
+    GREW.store(stats::snapshot().heap - before, Ordering::Relaxed);
+}
+
+/// Threads that a cycle had woken made the heap grow by a whole budget, until the collector had its CPU back and freed what it had found dead. In a
+/// control group with room for the half of that, the program was killed.
+#[test]
+fn what_is_dead_and_large_is_taken_before_the_collector_has_swept() {
+    in_child("what_is_dead_and_large_is_taken_before_the_collector_has_swept", &[], || {
+        init(&Options::default());
+        let table = Words::roots(200);
+        fill_some(table, table.count(), 100_000);
+        table.clear();
+        hooks::EVENT.set(Some(allocate_before_the_sweep));
+        assert!(cycle::collect());
+        // A stale word may keep one or two.
+        assert!(GREW.load(Ordering::Relaxed) <= 3 * 100_000, "{} bytes", GREW.load(Ordering::Relaxed));
+    });
+}
