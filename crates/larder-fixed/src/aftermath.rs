@@ -15,7 +15,6 @@ use larder_sync::parker::Event as Bell;
 use larder_threads::defer;
 use larder_units::{Bytes, Nanos};
 
-use crate::group::Reading;
 use crate::heap::HEAP;
 use crate::hooks::{self, Event};
 use crate::timeline::Timeline;
@@ -41,9 +40,8 @@ pub(crate) struct Aftermath {
 }
 
 impl Aftermath {
-    /// Of the cycle `number`, which left `live` bytes. The world was just resumed; the control group was read before it stopped.
-    pub(crate) fn new(number: u64, live: Bytes, unmap: bool, next: Bytes, group: Reading) -> Self {
-        let group = group.facts_after_cycle(live, next);
+    /// Of the cycle `number`. The world was just resumed; the control group was read before it stopped.
+    pub(crate) fn new(number: u64, unmap: bool, next: Bytes, group: Option<GroupFacts>) -> Self {
         let keep = pacing::kept_of_too_much(unmap || group.is_some_and(|facts| facts.is_near()));
         let looks_at_all = disclaim::is_used() || sharing::is_used() || number.is_multiple_of(AGE_EVERY);
         let is_short = !looks_at_all && large::count() <= FEW_LARGE && keep.is_none();

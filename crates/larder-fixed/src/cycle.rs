@@ -385,6 +385,7 @@ fn run_once(sp: usize, request: &Request) -> Ran {
             if request.cause != Cause::Budget || HEAP.cycle_due() || concurrent::is_ready() {
                 stage.found = concurrent::claim();
                 if stage.found != Claim::Marking {
+                    stage.group = stage.group.renewed();
                     let own = REGISTRY.current().expect("`run_at` checked that the thread is registered");
                     own.standing_at(sp, || collect_standing(&mut stage));
                 }
@@ -491,6 +492,9 @@ fn collect_standing(stage: &mut Stage<'_>) {
     // A cycle that was given up is not due again at once.
     let since = if completed { 0 } else { HEAP.counts.since.load(Ordering::Relaxed) };
     pacing::set_budget(Bytes(next.0.max(since.saturating_add(next.0 / 4))));
+    // Before anybody goes on: this thread may have no CPU for as long as it takes to use the budget up.
+    let group = completed.then(|| stage.group.facts_after_cycle(record.live, next)).flatten();
+    pacing::bound_by_group(group, next);
 
     hooks::event(Event::PreStartWorld);
     tell_of_threads(Event::ThreadUnsuspended);
@@ -504,7 +508,7 @@ fn collect_standing(stage: &mut Stage<'_>) {
     // SAFETY: taken above.
     unsafe { lock::release_from_client() };
     let resumed = timeline.add(PhaseKind::Stop, begun, stopped.signalled as usize);
-    let aftermath = completed.then(|| Aftermath::new(number, record.live, stage.request.unmap, next, stage.group));
+    let aftermath = completed.then(|| Aftermath::new(number, stage.request.unmap, next, group));
     stage.wakes_last = aftermath.as_ref().is_none_or(|aftermath| aftermath.is_short);
     let tell = |event| {
         if !stage.wakes_last {

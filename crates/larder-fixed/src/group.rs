@@ -37,22 +37,34 @@ fn facts_of(memory: cgroup::Memory, taken: Bytes) -> GroupFacts {
     GroupFacts { limit: memory.limit, used: memory.used, unused: HEAP.size().saturating_sub(taken) }
 }
 
-/// A reading before a cycle's stop, which it would make twice as long in a small heap. `None` where one shortly before had the limit so far away
-/// that it changes nothing: small heaps have a thousand cycles a second.
+/// A reading before a cycle's stop, which it would make twice as long in a small heap.
 #[derive(Clone, Copy)]
-pub(crate) struct Reading(Option<Option<cgroup::Memory>>);
+pub(crate) struct Reading {
+    /// What was read. `None` where a reading shortly before had the limit so far away that it changes nothing: small heaps have a thousand cycles a second.
+    memory: Option<Option<cgroup::Memory>>,
+    at: Nanos,
+}
+
+/// So old a reading is made anew: who made it may have waited since, for a CPU and for other threads' cycles.
+const OLD_FROM: Nanos = Nanos(1_000_000);
 
 /// Reads the group's files, if it is time to. The world runs, and the caller has not published yet where it stands: reading publishes that as well, where
 /// the C library's calls do.
 pub(crate) fn read_before_cycle() -> Reading {
-    let is_far = clock::now().0 < FAR_UNTIL.load(Ordering::Relaxed);
-    Reading((!is_far).then(cgroup::memory))
+    let at = clock::now();
+    let is_far = at.0 < FAR_UNTIL.load(Ordering::Relaxed);
+    Reading { memory: (!is_far).then(cgroup::memory), at }
 }
 
 impl Reading {
+    /// The same, or a new one where it is old. The caller's turn has come; as for [`read_before_cycle`].
+    pub(crate) fn renewed(self) -> Self {
+        if clock::now().since(self.at) < OLD_FROM { self } else { read_before_cycle() }
+    }
+
     /// What is known after a cycle that left `live` bytes, for a next budget of `planned`.
     pub(crate) fn facts_after_cycle(self, live: Bytes, planned: Bytes) -> Option<GroupFacts> {
-        let facts = self.0?.map(|memory| facts_of(memory, live));
+        let facts = self.memory?.map(|memory| facts_of(memory, live));
         if let Some(time) = good_for(facts, planned) {
             FAR_UNTIL.store(clock::now().0 + time.0, Ordering::Relaxed);
         }

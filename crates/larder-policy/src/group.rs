@@ -21,6 +21,12 @@ const RESERVE: usize = 32;
 const LEAST_STEP: Bytes = Bytes(256 * 1024);
 
 impl GroupFacts {
+    /// What may be allocated until the group has nothing left: half of what the heap holds for nothing lies in pieces that are too short for what is wanted next,
+    /// or in blocks of other classes, of which some object lives.
+    fn available(&self) -> usize {
+        self.room().0.saturating_add(self.unused.0 / 2)
+    }
+
     /// What the group has left, less a reserve.
     pub fn room(&self) -> Bytes {
         self.limit.saturating_sub(self.used).saturating_sub(Bytes(self.limit.0 / RESERVE))
@@ -32,11 +38,10 @@ impl GroupFacts {
     }
 }
 
-/// The budget, bounded by half of what may still be allocated: blocks fill unevenly, and a cycle takes memory of its own.
+/// The budget, bounded by half of what may still be allocated: a cycle takes memory of its own, and is late where its thread has no CPU.
 pub fn bounded(budget: Bytes, facts: Option<GroupFacts>) -> Bytes {
     let Some(facts) = facts else { return budget };
-    let may = facts.room().0.saturating_add(facts.unused.0) / 2;
-    Bytes(budget.0.min(may.max(LEAST_STEP.0)))
+    Bytes(budget.0.min((facts.available() / 2).max(LEAST_STEP.0)))
 }
 
 /// A reading is good for so long at least, and at most: limits are changed from outside.
@@ -53,7 +58,7 @@ pub fn good_for(facts: Option<GroupFacts>, planned: Bytes) -> Option<Nanos> {
     if facts.is_near() || bounded(twice, Some(facts)) < twice {
         return None;
     }
-    let beyond = facts.room().0.saturating_add(facts.unused.0).saturating_sub(twice.0.saturating_mul(2));
+    let beyond = facts.available().saturating_sub(twice.0.saturating_mul(2));
     Some(Nanos((beyond / BYTES_PER_NANO) as u64).clamp(SHORTEST, LONGEST))
 }
 
@@ -68,9 +73,11 @@ mod tests {
             // budget, limit, used, unused -> bounded, near
             (100, 3200, 0, 0, mib(100), false),
             (100, 320, 160, 0, mib(75), false),
-            (100, 320, 160, 40, mib(95), false),
+            (100, 320, 160, 40, mib(85), false),
             (100, 320, 300, 0, mib(5), true),
-            (100, 320, 300, 60, mib(35), true),
+            (100, 320, 300, 60, mib(20), true),
+            // Nothing is left, and what the heap holds is not all good for what is wanted.
+            (100, 320, 320, 200, mib(50), true),
             (100, 320, 320, 0, LEAST_STEP, true),
             (100, 320, 400, 0, LEAST_STEP, true),
             (2, 320, 160, 0, mib(2), false),
