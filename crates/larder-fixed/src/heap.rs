@@ -296,20 +296,22 @@ impl Heap {
     /// Takes `n` blocks out of the pool, from that end of a run.
     pub fn take_blocks(&self, n: Blocks, end: End) -> Option<Run> {
         let _growth = self.growth();
-        self.within_maximum(self.pool.take_from(&self.space, n, end)?)
+        let before = self.size();
+        self.within_maximum(self.pool.take_from(&self.space, n, end)?, before)
     }
 
     /// The same, put together from neighbours in the pool.
     pub fn take_merged_blocks(&self, n: Blocks) -> Option<Run> {
         let _growth = self.growth();
         self.pool.join_apart(&self.space);
-        self.within_maximum(self.pool.take_merging(&self.space, n)?)
+        let before = self.size();
+        self.within_maximum(self.pool.take_merging(&self.space, n)?, before)
     }
 
-    /// The run, or `None` (and it is back in the pool) where it makes the heap larger than its maximum: memory that was
-    /// given back to the kernel costs again.
-    fn within_maximum(&self, run: Run) -> Option<Run> {
-        if self.may_grow(Blocks(0)) {
+    /// The run, or `None` (and it is back in the pool) where it makes the heap, which was so large `before`, larger than its maximum: memory that was
+    /// given back to the kernel costs again. A heap that is above a maximum which was set late uses what it has.
+    fn within_maximum(&self, run: Run, before: Bytes) -> Option<Run> {
+        if self.may_grow(Blocks(0)) || self.size() <= before {
             return Some(run);
         }
         // A run that was merged from resident and discarded ones counts as resident: discarded as a whole, it is what its

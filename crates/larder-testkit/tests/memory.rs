@@ -4,7 +4,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_fixed::options::Options;
-use larder_fixed::{allocate, cycle, free, hooks, init, kind, object, stats};
+use larder_fixed::{allocate, cycle, free, hooks, init, kind, object, pacing, stats};
 use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
 use larder_testkit::{Random, beside, crowd, in_child, pattern};
@@ -313,5 +313,32 @@ fn what_is_dead_and_large_is_taken_before_the_collector_has_swept() {
         assert!(cycle::collect());
         // A stale word may keep one or two.
         assert!(GREW.load(Ordering::Relaxed) <= 3 * 100_000, "{} bytes", GREW.load(Ordering::Relaxed));
+    });
+}
+
+/// A program that set a maximum below what its heap held got no large object any more, whatever it freed: each free run was taken for one that makes the heap
+/// larger.
+#[test]
+fn a_heap_above_a_maximum_that_was_set_late_uses_what_it_has() {
+    in_child("a_heap_above_a_maximum_that_was_set_late_uses_what_it_has", &[], || {
+        init(&Options::default());
+        verifier::watch(Rules::EXACT);
+        let (kept, dropped) = (Words::roots(15_000), Words::roots(85_000));
+        fill_some(kept, kept.count(), 1000);
+        fill_some(dropped, dropped.count(), 1000);
+        dropped.clear();
+        let held = stats::snapshot().heap;
+        pacing::set_max_heap(20 << 20);
+        for size in [50_000, 1000, 200_000, 20_000] {
+            for i in 0..1000 {
+                // SAFETY: nothing is done with the object.
+                assert!(!unsafe { allocate(kind::NORMAL, size) }.is_null(), "object {i} of {size} bytes");
+            }
+        }
+        assert!(stats::snapshot().heap < held / 2, "{:?} of {held}", stats::snapshot());
+        // Nor does it grow.
+        let held = stats::snapshot().heap;
+        // SAFETY: as above.
+        assert!(unsafe { allocate(kind::NORMAL, 20 << 20) }.is_null() && stats::snapshot().heap <= held);
     });
 }
