@@ -8,10 +8,16 @@ use core::ffi::CStr;
 
 use larder_units::Bytes;
 
-use crate::env::read_file;
+use crate::env::{for_each_line, read_file};
 use crate::memory;
 
 const ROOT: &[u8] = b"/sys/fs/cgroup";
+/// What the kernel says of the groups of this process.
+const LINES: &CStr = c"/proc/self/cgroup";
+/// As much as is kept of it: three lines at most, version 2's and those of memory and processors, with paths that are no longer than what can be opened.
+const MOST_KEPT: usize = 3072;
+/// The longest line that is of interest, and the longest path that is opened.
+const LONGEST: usize = 1024;
 /// Version 1 says "no limit" by the largest whole page, whatever its size.
 const NO_LIMIT_V1: usize = usize::MAX / 4;
 
@@ -63,13 +69,13 @@ pub struct Limits {
 
 /// Limits of memory and processors.
 pub fn limits() -> Limits {
-    let mut buffer = [0; 1024];
+    let mut buffer = [0; MOST_KEPT];
     Groups::of_process(&mut buffer).limits()
 }
 
 /// The smallest limit of memory from the process's group up to the root; `None` where there is none.
 pub fn memory_limit() -> Option<Bytes> {
-    let mut buffer = [0; 1024];
+    let mut buffer = [0; MOST_KEPT];
     Groups::of_process(&mut buffer).memory_limit()
 }
 
@@ -80,19 +86,19 @@ pub fn most_memory(limit: Option<Bytes>) -> Bytes {
 
 /// Limit and use of the group on the way to the root that has the least left; `None` where there is no limit, or no way to know.
 pub fn memory() -> Option<Memory> {
-    let mut buffer = [0; 1024];
+    let mut buffer = [0; MOST_KEPT];
     Groups::of_process(&mut buffer).memory()
 }
 
 /// The smallest quota from the process's group up to the root; `None` where there is none.
 pub fn quota() -> Option<Quota> {
-    let mut buffer = [0; 1024];
+    let mut buffer = [0; MOST_KEPT];
     Groups::of_process(&mut buffer).quota()
 }
 
 /// The groups of a process, and where the hierarchies are.
 struct Groups<'a> {
-    /// As `/proc/self/cgroup` has them, a line each: number of the hierarchy, its controllers (none in version 2), path.
+    /// As `/proc/self/cgroup` has them, a line each: number of the hierarchy, its controllers (none in version 2), path. Those of other controllers may be left out.
     lines: &'a [u8],
     root: &'a [u8],
 }
@@ -107,7 +113,24 @@ struct Folder<'a> {
 
 impl<'a> Groups<'a> {
     fn of_process(buffer: &'a mut [u8]) -> Self {
-        Self { lines: read_file(c"/proc/self/cgroup", buffer).unwrap_or_default(), root: ROOT }
+        Self { lines: Self::read_lines(LINES, buffer), root: ROOT }
+    }
+
+    /// The lines of what counts. There may be a dozen others, each with the long path of a container's group.
+    fn read_lines(file: &CStr, into: &'a mut [u8]) -> &'a [u8] {
+        let mut used = 0;
+        let _ = for_each_line(file, &mut [0; LONGEST], |line| {
+            let mut controllers = line.split(|&b| b == b':').nth(1).unwrap_or_default().split(|&b| b == b',');
+            if controllers.any(|name| matches!(name, b"" | b"memory" | b"cpu"))
+                && let Some(to) = into.get_mut(used..used + line.len() + 1)
+            {
+                to[..line.len()].copy_from_slice(line);
+                to[line.len()] = b'\n';
+                used += to.len();
+            }
+            true
+        });
+        &into[..used]
     }
 
     /// Folders of the groups that count for a controller, each followed by those above it; `controller` begins with a slash.
@@ -160,13 +183,18 @@ impl<'a> Groups<'a> {
 
 impl Folder<'_> {
     fn read<'b>(&self, name: &[u8], into: &'b mut [u8]) -> Option<&'b [u8]> {
-        let mut path = [0u8; 1024];
+        self.with_path(name, |path| read_file(path, into))
+    }
+
+    /// Calls `f` with the path of a file.
+    fn with_path<R>(&self, name: &[u8], f: impl FnOnce(&CStr) -> Option<R>) -> Option<R> {
+        let mut path = [0u8; LONGEST];
         let mut used = 0;
         for part in self.parts.into_iter().chain([name, b"\0"]) {
             path.get_mut(used..used + part.len())?.copy_from_slice(part);
             used += part.len();
         }
-        read_file(CStr::from_bytes_until_nul(&path).ok()?, into)
+        f(CStr::from_bytes_until_nul(&path).ok()?)
     }
 
     fn number(&self, name: &[u8]) -> Option<usize> {
@@ -194,9 +222,14 @@ impl Folder<'_> {
     }
 
     fn statistic(&self, key: &[u8]) -> usize {
-        let mut buffer = [0; 8192];
-        let text = self.read(b"/memory.stat", &mut buffer).unwrap_or_default();
-        text.split(|&b| b == b'\n').find_map(|line| number(line.strip_prefix(key)?)).unwrap_or(0)
+        let mut found = None;
+        self.with_path(b"/memory.stat", |path| {
+            for_each_line(path, &mut [0; 512], |line| {
+                found = line.strip_prefix(key).and_then(number);
+                found.is_none()
+            })
+        });
+        found.unwrap_or(0)
     }
 
     fn quota(&self) -> Option<Quota> {
@@ -275,6 +308,36 @@ mod tests {
             assert_eq!(groups.memory(), left.map(|(limit, used)| Memory { limit: Bytes(limit), used: Bytes(used) }));
             assert_eq!(groups.memory_limit(), left.map(|(limit, _)| Bytes(limit)), "{lines}");
         }
+    }
+
+    /// In a container of version 1 each of a dozen lines has a path of two hundred bytes. Where the line of memory came late it was not read, so that there was
+    /// no limit.
+    #[test]
+    fn a_limit_is_found_however_long_the_other_lines_are() {
+        let group = format!("kubepods.slice/pod{}/cri-{}", "0".repeat(60), "1".repeat(100));
+        let limit = format!("memory/{group}/memory.limit_in_bytes");
+        let (usage, stat) = (limit.replace("limit", "usage"), limit.replace("limit_in_bytes", "stat"));
+        let many = "other 1\n".repeat(3000) + "total_inactive_file 500\n";
+        let names = [
+            "name=systemd",
+            "pids",
+            "blkio",
+            "freezer",
+            "devices",
+            "hugetlb",
+            "perf_event",
+            "cpuset",
+            "memory",
+            "cpu,cpuacct",
+            "",
+        ];
+        let lines: String = (0..).zip(names).map(|(i, name)| format!("{i}:{name}:/{group}\n")).collect();
+        let made = Made::new("long", &[(&limit, "8192\n"), (&usage, "4096\n"), (&stat, &many), ("lines", &lines)]);
+        let path = std::ffi::CString::new(made.0.join("lines").to_str().unwrap()).unwrap();
+        let mut buffer = [0; MOST_KEPT];
+        let kept = core::str::from_utf8(Groups::read_lines(&path, &mut buffer)).unwrap();
+        assert_eq!(kept.lines().count(), 3, "{kept}");
+        assert_eq!(made.groups(kept).memory(), Some(Memory { limit: Bytes(8192), used: Bytes(4096 - 500) }));
     }
 
     #[test]

@@ -55,24 +55,69 @@ pub fn parse_leading(text: &CStr) -> Option<usize> {
 /// Reads the beginning of a file into `into`; returns what was read. By system calls: the C library's functions end a thread that is to be cancelled,
 /// and a collector reads while threads are stopped.
 pub fn read_file<'a>(path: &CStr, into: &'a mut [u8]) -> Option<&'a [u8]> {
-    // SAFETY: the path is a C string, the buffer is ours, the descriptor is closed.
+    let mut used = 0;
+    read_parts(path, |fd| {
+        let n = read(fd, &mut into[used..]);
+        used += n;
+        n > 0
+    })?;
+    Some(&into[..used])
+}
+
+/// Calls `f` with each line of a file, without its end, until it says that it has seen enough; of a line that is longer than `buffer`, with its beginning. As
+/// [`read_file`], where a file may be longer than what a small stack has room for.
+pub fn for_each_line(path: &CStr, buffer: &mut [u8], mut f: impl FnMut(&[u8]) -> bool) -> Option<()> {
+    let mut used = 0;
+    // The rest of a long line is passed over.
+    let mut skips = false;
+    read_parts(path, |fd| {
+        let n = read(fd, &mut buffer[used..]);
+        let end = used + n;
+        let mut line = 0;
+        while let Some(length) = buffer[line..end].iter().position(|&b| b == b'\n') {
+            if !core::mem::take(&mut skips) && !f(&buffer[line..line + length]) {
+                return false;
+            }
+            line += length + 1;
+        }
+        if n == 0 {
+            if line < end && !skips {
+                f(&buffer[line..end]);
+            }
+            return false;
+        }
+        if line == 0 && end == buffer.len() {
+            if !skips && !f(buffer) {
+                return false;
+            }
+            (skips, line) = (true, end);
+        }
+        buffer.copy_within(line..end, 0);
+        used = end - line;
+        true
+    })
+}
+
+/// Calls `f` with a file's descriptor until it says that it has read enough. `None` where the file cannot be opened.
+fn read_parts(path: &CStr, mut f: impl FnMut(libc::c_long) -> bool) -> Option<()> {
+    // SAFETY: the path is a C string, the descriptor is closed.
     unsafe {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
         let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
         if fd < 0 {
             return None;
         }
-        let mut used = 0;
-        while used < into.len() {
-            let n = libc::syscall(libc::SYS_read, fd, into.as_mut_ptr().add(used), into.len() - used);
-            if n <= 0 {
-                break;
-            }
-            used += n as usize;
-        }
+        while f(fd) {}
         libc::syscall(libc::SYS_close, fd);
-        Some(&into[..used])
+        Some(())
     }
+}
+
+/// Reads on; 0 at the end, where there is no room, and where nothing can be read.
+fn read(fd: libc::c_long, into: &mut [u8]) -> usize {
+    // SAFETY: the buffer is the caller's; whatever the descriptor is, reading writes nowhere else.
+    let n = unsafe { libc::syscall(libc::SYS_read, fd, into.as_mut_ptr(), into.len()) };
+    n.max(0) as usize
 }
 
 #[cfg(test)]
@@ -88,6 +133,29 @@ mod tests {
         assert_eq!(parse_size(c"M"), None);
         assert_eq!(parse_size(c"3X"), None);
         assert_eq!(parse_size(c"99999999999999999999"), None);
+    }
+
+    #[test]
+    fn lines_of_a_file_come_one_by_one_whatever_the_buffer() {
+        let path = std::env::temp_dir().join(format!("larder-lines-{}", std::process::id()));
+        let text = "one\n\nthe third one is long\n4\nlast";
+        std::fs::write(&path, text).unwrap();
+        let path_c = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        for size in 1..40 {
+            let cut = |line: &str| line[..line.len().min(size)].to_owned();
+            let lines: Vec<_> = text.split('\n').map(cut).collect();
+            for most in 1..=lines.len() {
+                let mut seen = Vec::new();
+                let mut buffer = vec![0; size];
+                let read = for_each_line(&path_c, &mut buffer, |line| {
+                    seen.push(String::from_utf8(line.to_vec()).unwrap());
+                    seen.len() < most
+                });
+                assert_eq!((read, &seen[..]), (Some(()), &lines[..most]), "{size}");
+            }
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(for_each_line(&path_c, &mut [0; 8], |_| true), None);
     }
 
     #[test]
