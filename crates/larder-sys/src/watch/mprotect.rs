@@ -22,7 +22,7 @@
 //! may be raised just before the watch ends and handled after it: the instruction is tried again, and only a second fault there is the client's.
 //!
 //! Each protected run is a mapping of its own to the kernel, which allows 65530 of them: where `mprotect` is refused, the
-//! whole range is made writable and counts as written.
+//! whole range is made writable and counts as written. At once, if need be: that only joins mappings, while a piece of a mapping is one more.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -142,7 +142,7 @@ impl Protection {
 
 /// Makes the range writable, and ends all noticing.
 pub fn undo(low: usize, high: usize) {
-    if protect(low, high, libc::PROT_READ | libc::PROT_WRITE).is_err() {
+    if make_all_writable(low, high).is_err() {
         crate::die!("cannot make {} of the heap writable again (mprotect)", Bytes(high - low));
     }
     ENDINGS.fetch_add(1, Ordering::Relaxed);
@@ -165,12 +165,20 @@ fn end() -> usize {
 }
 
 fn protect(low: usize, high: usize, protection: i32) -> Result<(), WatchError> {
+    super::in_pieces(low, high, &mut |low, high| protect_at_once(low, high, protection))
+}
+
+fn protect_at_once(low: usize, high: usize, protection: i32) -> Result<(), WatchError> {
     let protection = protection | memory::code_protection();
-    super::in_pieces(low, high, &mut |low, high| {
-        // SAFETY: a range that its owner has given to be watched.
-        let r = unsafe { libc::mprotect(ptr::with_exposed_provenance_mut(low), high - low, protection) };
-        if r == 0 { Ok(()) } else { Err(WatchError::of("mprotect")) }
-    })
+    // SAFETY: a range that its owner has given to be watched.
+    let r = unsafe { libc::mprotect(ptr::with_exposed_provenance_mut(low), high - low, protection) };
+    if r == 0 { Ok(()) } else { Err(WatchError::of("mprotect")) }
+}
+
+/// Makes all that is watched writable, also where there may be no more mappings than there are.
+fn make_all_writable(low: usize, high: usize) -> Result<(), WatchError> {
+    let writable = libc::PROT_READ | libc::PROT_WRITE;
+    protect(low, high, writable).or_else(|_| protect_at_once(low, high, writable))
 }
 
 fn word(at: usize) -> &'static AtomicU64 {
@@ -281,7 +289,7 @@ fn note_write(page: usize) {
         let base = LOW.load(Ordering::Relaxed);
         // The watch may have ended meanwhile, and then everything is writable.
         let end = end().max(base);
-        if protect(base, end, libc::PROT_READ | libc::PROT_WRITE).is_err() {
+        if make_all_writable(base, end).is_err() {
             crate::die!("cannot make a page of the heap writable (mprotect): raise vm.max_map_count");
         }
         ALL.store(true, Ordering::Release);
