@@ -257,6 +257,8 @@ pub enum SendError {
     Gone,
     /// The kernel's queue is full; try again.
     Again,
+    /// The kernel does not let us, by this errno: a sandbox forbids the calls.
+    Refused(i32),
 }
 
 /// What a signal of [`send`] carries.
@@ -337,7 +339,11 @@ pub fn send(tid: i32, signal: i32) -> Result<(), SendError> {
     if r == 0 {
         return Ok(());
     }
-    if crate::memory::errno() == libc::EAGAIN { Err(SendError::Again) } else { Err(SendError::Gone) }
+    Err(match crate::memory::errno() {
+        libc::EAGAIN => SendError::Again,
+        libc::ESRCH => SendError::Gone,
+        errno => SendError::Refused(errno),
+    })
 }
 
 #[cfg(test)]

@@ -71,6 +71,8 @@ impl Signals {
 }
 
 /// Sends the stop signal to a thread. False when it is gone. The caller holds the registry's lock.
+///
+/// A thread that cannot be signalled is there all the same, and what it alone refers to would be freed: that ends the process.
 pub(crate) fn send(thread: &Thread) -> bool {
     thread.signals.count(|| {
         loop {
@@ -78,6 +80,11 @@ pub(crate) fn send(thread: &Thread) -> bool {
                 Ok(()) => return true,
                 Err(SendError::Gone) => return false,
                 Err(SendError::Again) => larder_sys::thread::yield_now(),
+                Err(SendError::Refused(errno)) => larder_sys::die!(
+                    "cannot stop thread {} for a collection: the kernel refuses to signal it (tgkill, errno {errno}); does a sandbox \
+                     forbid that?",
+                    thread.tid()
+                ),
             }
         }
     })
