@@ -5,6 +5,7 @@ mod pages;
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
+use larder_sys::huge::HUGE_PAGE;
 use larder_sys::memory::{self, ReserveError};
 use larder_sys::{numa, thread};
 use larder_units::{BLOCK, Blocks, Bytes, Nanos, PAGE};
@@ -24,8 +25,10 @@ const METADATA: usize = size_of::<Block>() + (1 << 6) + (1 << 8) + (1 << 9) + (1
 const COMMIT_STEP: Bytes = Bytes::mib(16);
 /// How long who waits for commits sleeps between two looks.
 const LOOK_AGAIN: Nanos = Nanos(50_000);
-/// Blocks whose records and marks are made accessible together.
+/// Blocks whose records and marks are made accessible together, where the kernel counts memory before it is touched.
 const TOGETHER: usize = 256;
+/// The same elsewhere: huge pages of the tables lie in one step of theirs, so that they may come. A multiple of [`TOGETHER`].
+const FAR_TOGETHER: usize = HUGE_PAGE.0 >> MARK_SHIFTS[0];
 /// The smallest range that is worth starting with.
 const SMALLEST: Bytes = Bytes::mib(16);
 
@@ -44,11 +47,12 @@ pub struct Space {
     committed: AtomicUsize,
     /// Threads that are making memory accessible. Sync: each counts itself; `space.commits`.
     commits: AtomicUsize,
-    /// Whether the tables are made accessible with the blocks, not at once: where the kernel counts memory before it is
-    /// touched (overcommit off, `ulimit -d`), tables for the whole range would be more than there is.
+    /// Blocks whose records and marks are made accessible together, with the first of them; 0 where all that is mapped is accessible. Never
+    /// those of the whole range at once: they would be more than there is where the kernel counts memory before it is touched
+    /// (overcommit off, `ulimit -d`), and a program that locks all that is mapped (`mlockall`) would fill a tenth of the range.
     ///
     /// Sync: as the addresses.
-    in_steps: AtomicBool,
+    together: AtomicUsize,
     /// Bytes from `base` up to which steps ask for huge pages.
     ///
     /// Sync: a setting; `Relaxed`.
@@ -101,7 +105,7 @@ impl Space {
             frontier: AtomicUsize::new(0),
             committed: AtomicUsize::new(0),
             commits: AtomicUsize::new(0),
-            in_steps: AtomicBool::new(false),
+            together: AtomicUsize::new(0),
             huge_until: AtomicUsize::new(0),
             small_pages: AtomicBool::new(false),
             huge_ahead: [const { AtomicUsize::new(0) }; 2],
@@ -147,14 +151,7 @@ impl Space {
     fn try_reserve(&self, size: Bytes) -> Result<(), ReserveError> {
         let blocks = size.0 / BLOCK.0;
         let heap = memory::reserve(size, Bytes::mib(2))?;
-        let lazily = || {
-            if memory::is_counted_untouched() { None } else { memory::map_lazy(Bytes(blocks * METADATA)).ok() }
-        };
-        let in_steps = || {
-            self.in_steps.store(true, Ordering::Relaxed);
-            memory::reserve(Bytes(blocks * METADATA), PAGE)
-        };
-        let tables = match lazily().map_or_else(in_steps, Ok) {
+        let tables = match memory::reserve(Bytes(blocks * METADATA), PAGE) {
             Ok(t) => t,
             Err(e) => {
                 // SAFETY: the reservation was just made and nobody knows of it.
@@ -162,6 +159,8 @@ impl Space {
                 return Err(e);
             }
         };
+        let together = if memory::is_counted_untouched() { TOGETHER } else { FAR_TOGETHER };
+        self.together.store(together, Ordering::Relaxed);
         // SAFETY: the mapping was just made.
         unsafe { self.spread_tables(tables.as_ptr().expose_provenance(), Bytes(blocks * METADATA)) };
         self.lay_out(heap.as_ptr().expose_provenance(), tables.as_ptr().addr(), blocks);
@@ -200,19 +199,25 @@ impl Space {
         core::iter::once((address(&self.table), size_of::<Block>())).chain(marks)
     }
 
-    /// Whether memory is asked for in steps, because the kernel counts it before it is touched.
+    /// Whether memory is asked for in small steps, because the kernel counts it before it is touched.
     pub fn is_committed_in_steps(&self) -> bool {
-        self.in_steps.load(Ordering::Relaxed)
+        self.together.load(Ordering::Relaxed) == TOGETHER
     }
 
     /// Makes the records and marks of the blocks from `have` to `goal` accessible, and those of a few more, whose records tell
-    /// that they were never used.
-    fn commit_tables(&self, have: usize, goal: usize) -> bool {
+    /// that they were never used. Up to `have` that was done. `as_needed`: no more of the tables is mapped than belongs to a small step.
+    fn commit_tables(&self, have: usize, goal: usize, as_needed: bool) -> bool {
+        let together = match self.together.load(Ordering::Relaxed) {
+            0 => return true,
+            _ if as_needed => TOGETHER,
+            together => together,
+        };
         let blocks = self.reserved.load(Ordering::Relaxed);
-        let (from, to) = (
-            (have >> BLOCK_SHIFT) & !(TOGETHER - 1),
-            ((goal >> BLOCK_SHIFT) + TOGETHER).next_multiple_of(TOGETHER).min(blocks),
-        );
+        let until = |end: usize| ((end >> BLOCK_SHIFT) + TOGETHER).next_multiple_of(together).min(blocks);
+        let (from, to) = ((have >> BLOCK_SHIFT) & !(together - 1), until(goal));
+        if have > 0 && !as_needed && until(have) == to {
+            return true;
+        }
         self.tables().all(|(table, each)| {
             let at = table + from * each;
             // SAFETY: the range lies in the reservation of the tables; committing keeps content.
@@ -373,7 +378,7 @@ impl Space {
                 if as_needed && !self.map_to(goal) {
                     continue;
                 }
-                if self.is_committed_in_steps() && !self.commit_tables(have, goal.next_multiple_of(BLOCK.0)) {
+                if !self.commit_tables(have, goal.next_multiple_of(BLOCK.0), as_needed) {
                     continue;
                 }
                 #[cfg(test)]

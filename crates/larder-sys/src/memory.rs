@@ -204,15 +204,28 @@ pub fn address_space_limit() -> Option<Bytes> {
     (r == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(Bytes(limit.rlim_cur as usize))
 }
 
-/// Whether the kernel counts writable memory when it is mapped, not when it is touched: overcommit is off, or the data segment is
-/// limited (`ulimit -d`).
+/// Whether the kernel counts writable memory when it is mapped, not when it is touched: overcommit is off, the data segment is
+/// limited (`ulimit -d`), or the program has locked what it will map (`mlockall`), so that it is there at once.
 pub fn is_counted_untouched() -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid for the call.
     let r = unsafe { libc::getrlimit(libc::RLIMIT_DATA, &mut limit) };
     let mut buffer = [0; 16];
     let mode = crate::env::read_file(c"/proc/sys/vm/overcommit_memory", &mut buffer);
-    (r == 0 && limit.rlim_cur != libc::RLIM_INFINITY) || mode.is_some_and(|mode| mode.starts_with(b"2"))
+    (r == 0 && limit.rlim_cur != libc::RLIM_INFINITY)
+        || mode.is_some_and(|mode| mode.starts_with(b"2"))
+        || is_there_at_once()
+}
+
+/// Whether memory is there when it is mapped, before anybody has touched it.
+fn is_there_at_once() -> bool {
+    let Ok(page) = map_lazy(PAGE) else { return false };
+    let mut there = 0;
+    // SAFETY: the mapping was just made, nobody knows of it, and it is one page, which takes one byte of the answer.
+    let r = unsafe { libc::mincore(page.as_ptr().cast(), PAGE.0, &raw mut there) };
+    // SAFETY: as above.
+    unsafe { unmap(page.as_ptr(), PAGE) };
+    r == 0 && there & 1 == 1
 }
 
 /// Physical memory of the machine.
