@@ -3,6 +3,8 @@
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use larder_units::PAGE;
+
 use crate::list_lock;
 use crate::thread::thread_pointer;
 
@@ -136,21 +138,50 @@ pub fn look_at_object_of(address: usize, f: impl FnOnce(&Object<'_>)) -> bool {
         if find(core::ptr::with_exposed_provenance(address), &mut found) != 0 {
             return true;
         }
-        // An image begins with its header, unless it was linked in a strange way.
-        let header = &*found.start;
-        if header.e_ident[..4] != *b"\x7fELF" || header.e_phentsize as usize != size_of::<libc::Elf64_Phdr>() {
-            return false;
-        }
-        let headers = found.start.wrapping_byte_add(header.e_phoff as usize).cast::<libc::Elf64_Phdr>();
         let map = &*found.map;
+        let Some(headers) = headers_at(found.start).or_else(|| headers_of_program(map.base)) else { return false };
         f(&Object {
             name: if map.name.is_null() { c"" } else { CStr::from_ptr(map.name) },
             base: map.base,
-            headers: core::slice::from_raw_parts(headers, header.e_phnum as usize),
+            headers,
             tls_module: 0,
         });
     }
     true
+}
+
+/// The segments of the image that begins there: with its header, unless it was linked in a strange way. Of one with holes the C library may tell the
+/// beginning of a later segment.
+///
+/// # Safety
+/// Memory of an object that stays mapped begins there.
+unsafe fn headers_at<'a>(start: *const libc::Elf64_Ehdr) -> Option<&'a [libc::Elf64_Phdr]> {
+    /// Most segments that are looked for: these bytes are mapped, since the first page is.
+    const MOST: usize = 64;
+    if !start.addr().is_multiple_of(PAGE.0) {
+        return None;
+    }
+    // SAFETY: the caller's promise; a page begins there.
+    let header = unsafe { &*start };
+    let (at, n) = (header.e_phoff as usize, header.e_phnum as usize);
+    let is_one = header.e_ident[..4] == *b"\x7fELF" && header.e_phentsize as usize == size_of::<libc::Elf64_Phdr>();
+    // SAFETY: an ELF header says where its segments are, and what is that near is in its first page.
+    (is_one && n <= MOST && at < PAGE.0 - MOST * size_of::<libc::Elf64_Phdr>())
+        .then(|| unsafe { core::slice::from_raw_parts(start.wrapping_byte_add(at).cast(), n) })
+}
+
+/// The segments of the program itself, if it is loaded at `base`, as the kernel told them.
+fn headers_of_program<'a>(base: usize) -> Option<&'a [libc::Elf64_Phdr]> {
+    // SAFETY: plain questions; the kernel's answers are a table that stays mapped.
+    let headers = unsafe {
+        let [at, n] = [libc::AT_PHDR, libc::AT_PHNUM].map(|question| libc::getauxval(question) as usize);
+        if at == 0 {
+            return None;
+        }
+        core::slice::from_raw_parts(core::ptr::with_exposed_provenance::<libc::Elf64_Phdr>(at), n)
+    };
+    let own = headers.iter().find(|header| header.p_type == libc::PT_PHDR)?;
+    (base.wrapping_add(own.p_vaddr as usize) == headers.as_ptr().addr()).then_some(headers)
 }
 
 /// Calls `f` with the name and the headers of every object that is listed, mapped or not.
@@ -311,6 +342,26 @@ mod tests {
         }
         let local = 0u8;
         assert!(look_at_object_of((&raw const local).addr(), |_| unreachable!("the stack is in no object")));
+    }
+
+    #[test]
+    fn the_program_is_known_by_what_the_kernel_told() {
+        let mut listed = None;
+        for_each_object(|object| {
+            listed = Some((object.base, object.headers.len(), object.headers.as_ptr()));
+            false
+        });
+        let (base, n, at) = listed.expect("the program comes first");
+        let told = headers_of_program(base).map(|headers| (headers.len(), headers.as_ptr()));
+        assert_eq!(told, Some((n, at)));
+        assert!(headers_of_program(base + PAGE.0).is_none());
+        // SAFETY: memory of this object.
+        unsafe {
+            assert!(headers_at((&raw const FIND_OBJECT).cast()).is_none(), "no header is in the middle of data");
+            let start = core::ptr::with_exposed_provenance(base);
+            // An image of the usual kind begins where it is loaded.
+            assert!(base == 0 || headers_at(start).is_some_and(|headers| headers.len() == n));
+        }
     }
 
     #[test]
