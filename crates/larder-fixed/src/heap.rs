@@ -184,6 +184,7 @@ pub fn init(options: &Options) {
     settings::FREE_SPACE_DIVISOR.store(options.free_space_divisor.max(1), Ordering::Relaxed);
     settings::MAX_HEAP.store(options.max_heap.0, Ordering::Relaxed);
     settings::INITIAL_HEAP.store(options.initial_heap.0, Ordering::Relaxed);
+    settings::MOST_PROMISED.store(memory::physical_memory().0 / 4 * 3, Ordering::Relaxed);
     settings::MARKERS.store(options.markers.unwrap_or(0), Ordering::Relaxed);
     larder_trace::window::limit(options.widest_scan);
     settings::COLLECT_EVERY.store(options.collect_every.unwrap_or(0), Ordering::Relaxed);

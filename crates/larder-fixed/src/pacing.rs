@@ -60,12 +60,14 @@ impl Shortage {
 
 /// The budget after a cycle that found `live` bytes.
 pub(crate) fn budget(live: Bytes) -> Bytes {
+    let [promised, most] = [&settings::INITIAL_HEAP, &settings::MOST_PROMISED].map(|it| it.load(Ordering::Relaxed));
+    let promised = promised.min(most);
     let wanted = policy::budget(HeapFacts {
         live: generations::without_let_through(live),
         roots: Bytes(ROOTS.load(Ordering::Relaxed)),
         threads: REGISTRY.count() as usize,
         free_space_divisor: settings::FREE_SPACE_DIVISOR.load(Ordering::Relaxed),
-        initial: Bytes(settings::INITIAL_HEAP.load(Ordering::Relaxed)),
+        initial: Bytes(promised),
         max: settings::max_heap(),
     });
     policy::adjusted(

@@ -10,6 +10,8 @@ use larder_units::Bytes;
 pub(crate) static FREE_SPACE_DIVISOR: AtomicUsize = AtomicUsize::new(3);
 pub(crate) static MAX_HEAP: AtomicUsize = AtomicUsize::new(0);
 pub(crate) static INITIAL_HEAP: AtomicUsize = AtomicUsize::new(0);
+/// Most of what was promised that puts a cycle off: more than this machine has would never be collected.
+pub(crate) static MOST_PROMISED: AtomicUsize = AtomicUsize::new(usize::MAX);
 pub(crate) static MARKERS: AtomicUsize = AtomicUsize::new(0);
 pub(crate) static DISABLED: AtomicU32 = AtomicU32::new(0);
 pub(crate) static COLLECT_EVERY: AtomicU64 = AtomicU64::new(0);

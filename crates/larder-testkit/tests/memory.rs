@@ -34,6 +34,18 @@ fn check(table: Words, n: usize, size: impl Fn(usize) -> usize) {
     }
 }
 
+/// Whatever was promised at the start.
+#[test]
+fn a_heap_is_collected_before_it_is_larger_than_the_machine() {
+    in_child("a_heap_is_collected_before_it_is_larger_than_the_machine", &[], || {
+        init(&Options { initial_heap: Bytes(1 << 44), ..Options::default() });
+        let memory = larder_sys::memory::physical_memory();
+        assert!(stats::snapshot().budget < memory.0, "a cycle after {} bytes of {memory}", stats::snapshot().budget);
+        pacing::expand(1 << 30);
+        assert!(stats::snapshot().budget < memory.0);
+    });
+}
+
 const MAX: usize = 24 << 20;
 
 #[test]
