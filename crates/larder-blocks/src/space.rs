@@ -355,6 +355,9 @@ impl Space {
             return true;
         }
         self.give_back_unused();
+        if self.is_limited_below(end) {
+            return false;
+        }
         self.commits.fetch_add(1, Ordering::Relaxed);
         // ORDER space.commits: full, with the fence in `settled_span`. ORDER growth.on: full, with the one in `begin_late`.
         fence(Ordering::SeqCst);
@@ -363,6 +366,12 @@ impl Space {
         // ORDER space.commits: Release, with the load in `settled_span`.
         let _ = self.commits.fetch_update(Ordering::Release, Ordering::Relaxed, |n| n.checked_sub(1));
         done
+    }
+
+    /// Whether the address space is limited to less than `end` bytes, and the kernel does not say so: all of the range is mapped, and stays so
+    /// ([`keep_mapped`](Self::keep_mapped)).
+    fn is_limited_below(&self, end: usize) -> bool {
+        !self.growth.is_on() && memory::address_space_limit().is_some_and(|limit| limit.0 < end)
     }
 
     fn commit_counted(&self, end: usize, run: Bytes) -> bool {

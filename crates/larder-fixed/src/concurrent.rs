@@ -448,7 +448,12 @@ pub(crate) fn own_threads() -> usize {
 fn create() -> bool {
     cycle::prepared(|| {
         // Somebody may have been suspended since the caller looked.
-        EXISTS.load(Ordering::Relaxed) || !own_threads::are_allowed() || (CREW.prepare_beside() && start_thread())
+        EXISTS.load(Ordering::Relaxed) || !own_threads::are_allowed() || {
+            // The marker thread may have all of the range stay mapped. Should the program limit its address space then, nothing more can be mapped,
+            // and nobody could collect.
+            CREW.prepare_first();
+            CREW.prepare_beside() && start_thread()
+        }
     })
 }
 

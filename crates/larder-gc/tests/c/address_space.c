@@ -103,6 +103,28 @@ static void itself(void) {
     use_heap();
 }
 
+/* The same where cycles beside the program watch the heap's memory, so that all of its range stays mapped: the limit holds for the heap. */
+static void watched(void) {
+    GC_init();
+    GC_enable_incremental();
+    static GC_word *kept;
+    for (int i = 0; i < 600000; i++) {
+        GC_word *cell = GC_malloc(64);
+        cell[0] = (GC_word)kept;
+        kept = cell;
+    }
+    for (int i = 0; i < 30; i++) use_heap();
+    struct rlimit limit = {(rlim_t)1 << 30, (rlim_t)1 << 30};
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    static char *objects[1024];
+    int most = 0;
+    while (most < 1024 && (objects[most] = GC_malloc_atomic(1 << 20)) != 0) most++;
+    /* Where the rest could be given back, the stacks of markers take most of the limit. */
+    CHECK(most > 20 && most < 1024);
+    memset(objects, 0, sizeof objects);
+    for (int i = 0; i < 30; i++) use_heap();
+}
+
 /* Half of the limit is live data. */
 static void half(void) {
     GC_init();
@@ -135,6 +157,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[1], "stacks")) stacks();
         else if (!strcmp(argv[1], "half")) half();
         else if (!strcmp(argv[1], "itself")) itself();
+        else if (!strcmp(argv[1], "watched")) watched();
         else used_up();
         return 0;
     }
@@ -143,6 +166,7 @@ int main(int argc, char **argv) {
     run_with(300, "used up");
     run_with(1024, "stacks");
     run_with(1024, "half");
+    if (is_larder()) run_with(0, "watched");
     if (getenv("LARDER_CONCURRENT")) return 0;
     /* Cycles beside the program want a thread, with a stack, for themselves. */
     run_with(300, "late");
