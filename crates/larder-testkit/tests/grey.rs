@@ -82,6 +82,40 @@ fn several_markers_find_all() {
     all_are_found("several_markers_find_all", 4);
 }
 
+/// Lists of wide objects in no order, all of the same length, from an array.
+fn build_lists(root: Words, lists: usize, random: &mut Random) {
+    const BYTES: usize = 256;
+    // SAFETY: what is made is in a table in the root.
+    unsafe {
+        let all = allocate(kind::NORMAL, OBJECTS * 8).cast::<usize>();
+        root.set(0, all.expose_provenance());
+        (0..OBJECTS).for_each(|i| all.add(i).write(allocate(kind::NORMAL, BYTES).expose_provenance()));
+        (1..OBJECTS).for_each(|i| core::ptr::swap(all.add(i), all.add(random.below(i + 1))));
+        let heads = allocate(kind::NORMAL, lists * 8).cast::<usize>();
+        for i in 0..OBJECTS {
+            let (object, head) =
+                (core::ptr::with_exposed_provenance_mut::<usize>(all.add(i).read()), heads.add(i % lists));
+            object.write(head.read());
+            head.write(object.expose_provenance());
+        }
+        root.set(0, heads.expose_provenance());
+    }
+}
+
+/// As long as there are many in a block, all of a list waits, not its first object alone.
+#[test]
+fn what_grey_objects_lead_to_waits_too() {
+    in_child("what_grey_objects_lead_to_waits_too", &[], || {
+        heap(1);
+        let root = Words::roots(1);
+        crowd::spawn(move || build_lists(root, OBJECTS / 4, &mut Random::new(1))).join();
+        let before = grey::scanned_by_block();
+        assert!(collect().0 > OBJECTS);
+        let waited = grey::scanned_by_block() - before;
+        assert!(waited > OBJECTS as u64 / 10 * 9, "{waited} of {OBJECTS}");
+    });
+}
+
 /// Each cycle begins while everything is being made, and threads write and free meanwhile what a marker may have made grey.
 #[test]
 fn what_is_grey_beside_the_program_is_written_and_freed() {

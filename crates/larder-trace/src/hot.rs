@@ -173,6 +173,10 @@ impl<H: Objects> Hot<H> {
                 }
             }
             words.clear();
+            if self.stack.is_empty() {
+                // All of it waits. How wide it is will be seen when it is scanned.
+                break;
+            }
             let mut is_wide = false;
             for _ in 0..BATCH {
                 let Some(entry) = self.stack.pop() else { break };
@@ -377,6 +381,22 @@ impl<H: Objects> Hot<H> {
         let slot = self.at.wrapping_sub(waiting);
         *empty_at = slot.wrapping_add(1);
         core::mem::replace(&mut queue[slot % QUEUE], self.heap.nowhere())
+    }
+
+    /// Takes all places out of the queue, as [`Hot::found_grey`] does.
+    #[inline(never)]
+    pub fn mark_waiting_grey(&mut self, queue: &mut [H::Place; QUEUE], empty_at: &mut usize) {
+        let (mut blocks, mut n) = ([0; QUEUE], 0);
+        while self.at != *empty_at {
+            let place = self.take_waiting(queue, empty_at);
+            let Some(Grey { bytes, entry, block, waits }) = self.heap.mark_grey(place) else { continue };
+            self.tally.bytes += bytes;
+            self.tally.objects += 1;
+            self.keep(entry);
+            blocks[n] = block;
+            n += usize::from(waits);
+        }
+        self.heap.wait(&blocks[..n]);
     }
 
     /// Marks what an array's words refer to, of which most refer to leaves.

@@ -122,8 +122,9 @@ pub struct Marker<'a, H: Objects> {
     /// Where it looks for blocks that wait, and whether they should.
     grey_from: usize,
     crowd: Crowd,
-    /// What it knows of where words lead, and to what, when it goes on.
+    /// What it knows, when it goes on, of where words lead and of what.
     locality: Locality,
+    novelty: Novelty,
     width: Width,
     /// Where entries go that are not to be scanned beside the program; `None` in a stopped world. See [`Marker::put_aside`].
     aside: Option<&'a mut Vector<Entry>>,
@@ -147,6 +148,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             grey_from: 0,
             crowd: Crowd::default(),
             locality: Locality::default(),
+            novelty: Novelty::default(),
             width: Width::default(),
             aside: None,
             found_aside: false,
@@ -399,9 +401,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         let mut hot = self.lift();
         // The entry that was scanned last was a piece of a long object, and its other pieces are to wait.
         let mut wanting = false;
-        let mut locality = self.locality;
-        let mut novelty = Novelty::default();
-        let mut width = self.width;
+        let (mut locality, mut novelty, mut width) = (self.locality, self.novelty, self.width);
         let mut chain = Chain::default();
         let mut clusters = Clusters::new();
         let mut volleys = Volleys::new();
@@ -415,6 +415,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         loop {
             if interrupted() {
                 self.lower(hot);
+                (self.novelty, self.width) = (novelty, width);
                 self.keep(&mut words, usize::MAX, all);
                 self.keep_clusters(&mut clusters);
                 if AIMED {
@@ -445,6 +446,12 @@ impl<'a, H: Objects> Marker<'a, H> {
             }
             if words.is_empty() && clusters.is_empty() && volleys.is_empty() {
                 if hot.at != self.empty_at && (wanting || hot.stack.is_empty()) {
+                    let in_volleys = AIMED && L::AIMS_FAR && !novelty.is_low() && !width.is_wide();
+                    if QUEUED && greys && !in_volleys && locality.is_far() {
+                        // They were not asked for.
+                        hot.mark_waiting_grey(&mut self.queue, &mut self.empty_at);
+                        continue;
+                    }
                     let place = hot.take_waiting(&mut self.queue, &mut self.empty_at);
                     if let Some(entry) = hot.take(place) {
                         hot.scan::<L>(entry, &mut words);
@@ -495,6 +502,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                 } else {
                     self.lower(hot);
                     if self.own.stack.is_empty() {
+                        (self.novelty, self.width) = (novelty, width);
                         return true;
                     }
                     hot = self.lift();
@@ -507,8 +515,9 @@ impl<'a, H: Objects> Marker<'a, H> {
                 && volleys.is_empty()
                 && hot.stack.is_empty()
                 && hot.at == self.empty_at
+                && !(greys && locality.is_far() && heap.has_grey())
             {
-                // A list: there is nothing else to do while the next element is fetched, and nothing waits in the queue.
+                // A list: there is nothing else to do while the next element is fetched, and nothing waits in the queue, nor a block.
                 let word = words.all()[0];
                 words.clear();
                 hot.follow::<L>(word, range, all);
