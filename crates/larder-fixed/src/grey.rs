@@ -9,9 +9,11 @@
 //! **Beside the program.** A grey object on a page that was written is not scanned when that is asked for, as one that is not marked is not: it is scanned later.
 //! Freed, it loses its byte, and nobody finds it. Where marking is interrupted, blocks wait for the final stop.
 
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use larder_blocks::block::{Block, State};
+use larder_blocks::class::MOST_CELLS;
 use larder_sync::waiting::Waiting;
 use larder_sys::hint;
 use larder_trace::descriptor::{BITMAP, LENGTH, TAG};
@@ -31,7 +33,8 @@ const LINE: usize = 64;
 /// Bytes of a run that are asked for when its block is taken: the processor foresees where it goes on.
 const ASKED_FOR: usize = 4 * LINE;
 /// Most runs of grey objects in a block.
-const RUNS: usize = larder_blocks::class::MOST_CELLS.div_ceil(2);
+const RUNS: usize = MOST_CELLS.div_ceil(2);
+const _: () = assert!(MOST_CELLS <= u16::MAX as usize, "a run's end is 16 bits");
 
 type Blocks = Waiting<{ 1 << 16 }>;
 
@@ -105,12 +108,13 @@ fn push_grey(index: usize, new: u8, push: &mut dyn FnMut(Entry)) -> usize {
     // SAFETY: the block is `Small`.
     let marks = unsafe { b.all_marks() };
     let (mut objects, mut n) = (0, 0);
-    let mut runs = [(0, 0); RUNS];
+    // Not cleared for each block, of which most have few.
+    let mut runs = [const { MaybeUninit::<(u16, u16)>::uninit() }; RUNS];
     for_each_run(marks, GREY, |first, end| {
         // Others free objects meanwhile, and no byte but those of these is written.
         marks[first..end].iter().for_each(|mark| mark.store(new, Ordering::Relaxed));
         objects += end - first;
-        runs[n] = (first as u32, end as u32);
+        runs[n].write((first as u16, end as u16));
         n += 1;
         if !is_left {
             let (low, high) = (start + first * size, start + end * size);
@@ -122,8 +126,10 @@ fn push_grey(index: usize, new: u8, push: &mut dyn FnMut(Entry)) -> usize {
     }
     // Objects that are scanned as a whole are taken together as long as they follow one another.
     let together = if descriptor == size | LENGTH { (LONGEST / size).max(1) } else { 1 };
-    for &(first, end) in runs[..n].iter().rev() {
-        let (first, mut end) = (first as usize, end as usize);
+    for run in runs[..n].iter().rev() {
+        // SAFETY: the first `n` were written.
+        let (first, end) = unsafe { run.assume_init() };
+        let (first, mut end) = (usize::from(first), usize::from(end));
         while first < end {
             let cells = together.min(end - first);
             end -= cells;

@@ -116,6 +116,21 @@ fn what_grey_objects_lead_to_waits_too() {
     });
 }
 
+/// Lists are gone through side by side, and after some rounds they do not wait any more.
+#[test]
+fn many_long_lists_wait_for_a_while() {
+    const LISTS: usize = 1000;
+    in_child("many_long_lists_wait_for_a_while", &[], || {
+        heap(1);
+        let root = Words::roots(1);
+        crowd::spawn(move || build_lists(root, LISTS, &mut Random::new(1))).join();
+        let before = grey::scanned_by_block();
+        assert!(collect().0 > OBJECTS);
+        let waited = grey::scanned_by_block() - before;
+        assert!((4 * LISTS as u64..OBJECTS as u64 / 3).contains(&waited), "{waited} of {OBJECTS}");
+    });
+}
+
 /// Each cycle begins while everything is being made, and threads write and free meanwhile what a marker may have made grey.
 #[test]
 fn what_is_grey_beside_the_program_is_written_and_freed() {

@@ -574,26 +574,35 @@ pub struct Crowd {
     objects: usize,
     /// Most objects in a round through the heap.
     most: usize,
-    /// Rounds with few in a block, and hardly more than in one before; more than `ROUNDS` once they were too many.
+    /// Rounds with few in a block, and hardly more than in one before, and the objects of these, since the last other one.
     idle_rounds: u32,
+    idle_objects: usize,
+    /// They were too many.
+    is_given_up: bool,
 }
 
 impl Crowd {
     /// Objects of a block that are worth the look at all of its marks.
     const FEW: usize = 3;
+    /// What was found early in a cycle may lead to much.
     const ROUNDS: u32 = 32;
+    /// As many in so few rounds lead to no more.
+    const LARGE_ROUNDS: u32 = 4;
+    const MANY: usize = 8192;
 
     /// Some blocks were visited.
     pub fn see(&mut self, visit: Visit) {
         if visit.wrapped {
             let grows = self.objects > self.most + self.most / 4;
-            let is_worth = grows || self.objects >= Self::FEW * self.blocks;
             self.most = self.most.max(self.objects);
-            self.idle_rounds = match (is_worth, self.is_worth_it()) {
-                (true, true) => 0,
-                (false, true) => self.idle_rounds + 1,
-                (_, false) => self.idle_rounds,
-            };
+            if grows || self.objects >= Self::FEW * self.blocks {
+                (self.idle_rounds, self.idle_objects) = (0, 0);
+            } else {
+                self.idle_rounds += 1;
+                self.idle_objects += self.objects;
+            }
+            self.is_given_up |= self.idle_rounds > Self::ROUNDS
+                || self.idle_rounds >= Self::LARGE_ROUNDS && self.idle_objects >= Self::MANY;
             (self.blocks, self.objects) = (0, 0);
         }
         self.blocks += visit.blocks;
@@ -602,7 +611,7 @@ impl Crowd {
 
     /// Whether blocks are to wait.
     pub fn is_worth_it(self) -> bool {
-        self.idle_rounds <= Self::ROUNDS
+        !self.is_given_up
     }
 }
 
@@ -801,5 +810,40 @@ mod tests {
         // Rounds without words say nothing.
         (0..9).for_each(|_| novelty.see(0, 0));
         assert!(!novelty.is_low());
+    }
+
+    /// Goes through the heap so often, and finds so many objects in so many blocks each time.
+    fn go_round(crowd: &mut Crowd, times: u32, blocks: usize, objects: usize) {
+        for _ in 0..times {
+            crowd.see(Visit { blocks, objects, wrapped: true });
+        }
+        crowd.see(Visit::default());
+    }
+
+    #[test]
+    fn few_objects_in_a_block_are_worth_it_as_long_as_they_become_more_or_nobody_knows() {
+        // Of a tree; then of blocks that have many.
+        let mut crowd = Crowd::default();
+        (0..20).for_each(|level| go_round(&mut crowd, 1, 1 << level, 1 << level));
+        go_round(&mut crowd, 100, 1000, 5000);
+        assert!(crowd.is_worth_it());
+        // A few lists.
+        let mut crowd = Crowd::default();
+        go_round(&mut crowd, 30, 10, 10);
+        assert!(crowd.is_worth_it());
+        go_round(&mut crowd, 10, 10, 10);
+        assert!(!crowd.is_worth_it());
+        // For good.
+        go_round(&mut crowd, 100, 1000, 5000);
+        assert!(!crowd.is_worth_it());
+    }
+
+    #[test]
+    fn many_lists_are_not_worth_it_after_a_few_rounds() {
+        let mut crowd = Crowd::default();
+        go_round(&mut crowd, 3, 10_000, 10_000);
+        assert!(crowd.is_worth_it());
+        go_round(&mut crowd, 3, 10_000, 10_000);
+        assert!(!crowd.is_worth_it());
     }
 }

@@ -320,14 +320,21 @@ impl<'a, H: Objects> Marker<'a, H> {
 
     /// Puts what is grey in some blocks that wait on its stack; false where none waits.
     pub fn take_grey(&mut self) -> bool {
-        let stack = &mut self.own.stack;
-        let visit = self.heap.take_grey(&mut self.grey_from, &mut |entry| stack.push(entry));
-        let seen = visit.unwrap_or_default();
-        self.crowd.see(seen);
-        self.tally.by_block += seen.objects;
         // They were found so.
-        (self.locality, self.width) = (Locality::FAR, Width::WIDE);
-        visit.is_some()
+        self.locality = Locality::FAR;
+        let mut took = false;
+        loop {
+            let stack = &mut self.own.stack;
+            let Some(seen) = self.heap.take_grey(&mut self.grey_from, &mut |entry| stack.push(entry)) else { break };
+            took = true;
+            self.crowd.see(seen);
+            self.tally.by_block += seen.objects;
+            // Where no more are to wait, all that do come together: a few at a time would each be waited for.
+            if self.crowd.is_worth_it() || self.own.stack.is_half_full() || self.own.stack.len() >= MOST_PILED {
+                break;
+            }
+        }
+        took
     }
 
     /// As [`Marker::drain`], but leaves blocks that wait, and what is left on its stack when `interrupted` says so. It is asked for every batch.
@@ -447,7 +454,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             if words.is_empty() && clusters.is_empty() && volleys.is_empty() {
                 if hot.at != self.empty_at && (wanting || hot.stack.is_empty()) {
                     let in_volleys = AIMED && L::AIMS_FAR && !novelty.is_low() && !width.is_wide();
-                    if QUEUED && greys && !in_volleys && locality.is_far() {
+                    if QUEUED && greys && width.is_wide() && !in_volleys && locality.is_far() {
                         // They were not asked for.
                         hot.mark_waiting_grey(&mut self.queue, &mut self.empty_at);
                         continue;

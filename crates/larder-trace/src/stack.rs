@@ -228,6 +228,11 @@ impl Stack {
         self.top - self.bottom
     }
 
+    /// Whether there are as many as there is room for more.
+    pub fn is_half_full(&self) -> bool {
+        self.len() >= self.capacity / 2
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.top == self.bottom
