@@ -646,15 +646,11 @@ pub struct Width {
 }
 
 impl Width {
-    const MEMORY: i32 = 8;
-
-    /// They have, as far as is known.
-    pub const WIDE: Self = Self { wide: Self::MEMORY };
-
     /// A batch was scanned.
     #[inline(always)]
     pub fn see(&mut self, is_wide: bool) {
-        self.wide = (self.wide + if is_wide { 1 } else { -1 }).clamp(-Self::MEMORY, Self::MEMORY);
+        const MEMORY: i32 = 8;
+        self.wide = (self.wide + if is_wide { 1 } else { -1 }).clamp(-MEMORY, MEMORY);
     }
 
     #[inline(always)]

@@ -453,8 +453,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             }
             if words.is_empty() && clusters.is_empty() && volleys.is_empty() {
                 if hot.at != self.empty_at && (wanting || hot.stack.is_empty()) {
-                    let in_volleys = AIMED && L::AIMS_FAR && !novelty.is_low() && !width.is_wide();
-                    if QUEUED && greys && width.is_wide() && !in_volleys && locality.is_far() {
+                    if QUEUED && greys && width.is_wide() && locality.is_far() {
                         // They were not asked for.
                         hot.mark_waiting_grey(&mut self.queue, &mut self.empty_at);
                         continue;
