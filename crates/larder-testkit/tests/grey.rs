@@ -9,6 +9,7 @@ use larder_testkit::beside::{offered, one_cycle};
 use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
 use larder_testkit::{Random, crowd, in_child};
+use larder_trace::crew::CREW;
 use larder_units::Bytes;
 
 const OBJECTS: usize = 60_000;
@@ -179,4 +180,55 @@ fn shuffle(root: Words, seed: u64) {
         }
         assert!(!one_cycle(), "round {round}");
     }
+}
+
+/// A visit puts more on a stack than it holds: what is dropped is found by the walk over all that is marked, which makes others grey.
+fn small_stacks(name: &str, markers: usize, entries: usize) {
+    in_child(name, &[], move || {
+        CREW.bound_stacks(entries);
+        heap(markers);
+        let root = Words::roots(1);
+        for seed in 1..=2 {
+            crowd::spawn(move || build(root, &mut Random::new(seed))).join();
+            let before = grey::scanned_by_block();
+            assert!(collect().0 > OBJECTS / 4);
+            assert!(grey::scanned_by_block() > before + OBJECTS as u64 / 8);
+        }
+    });
+}
+
+#[test]
+fn a_small_stack_loses_nothing_that_is_grey() {
+    small_stacks("a_small_stack_loses_nothing_that_is_grey", 1, 16);
+}
+
+#[test]
+fn four_small_stacks_lose_nothing_that_is_grey() {
+    small_stacks("four_small_stacks_lose_nothing_that_is_grey", 4, 64);
+}
+
+/// Marking beside the program is ended in its middle, and the rest is marked in the stop, by so many markers and whatever these leave out.
+#[test]
+fn what_waits_when_marking_is_ended_early_is_found_in_the_stop() {
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("what_waits_when_marking_is_ended_early_is_found_in_the_stop", &[], || {
+        use Optimization::{Balance, Deque, Grey, Nsb};
+        heap(16);
+        verifier::set_rules(Rules { nothing_else_is_marked: false, older_words_keep: false, ..Rules::EXACT });
+        concurrent::turn_on(Some(Way::Watch(Kind::Uffd))).unwrap();
+        let root = Words::roots(1);
+        crowd::spawn(move || build(root, &mut Random::new(5))).join();
+        let mut random = Random::new(6);
+        for left_out in [&[][..], &[Balance], &[Grey], &[Deque], &[Nsb], &[Deque, Nsb, Grey], &[Balance, Nsb]] {
+            ablation::set(left_out.iter().fold(Ablation::NONE, |all, &it| all.and(it)));
+            for _ in 0..5 {
+                concurrent::ask();
+                crowd::wait_until(|| concurrent::is_under_way() || !concurrent::finish_if_ready());
+                std::thread::sleep(std::time::Duration::from_micros(random.below(4000) as u64));
+                assert!(collect().0 > OBJECTS / 4);
+            }
+        }
+    });
 }
