@@ -834,3 +834,32 @@ fn a_cycle_leaves_no_memory_of_a_deep_stack_behind() {
         assert_eq!(memory(&kept), kept.len(), "the stack was not as deep as it was to be");
     });
 }
+
+/// So many written pages are left to the final stop that a small stack is full before roots come. What is dropped then is found by nobody else.
+#[test]
+fn written_pages_leave_room_for_roots() {
+    const OBJECTS: usize = 1000;
+    const BYTES: usize = 5000;
+    const MPROTECT: Way = Way::Watch(Kind::Mprotect);
+    in_child("written_pages_leave_room_for_roots", &[], || {
+        CREW.bound_stacks(64);
+        init(&Options::default());
+        verifier::watch(Rules::WITH_FINALIZERS);
+        assert_eq!(concurrent::turn_on(Some(MPROTECT)), Ok(MPROTECT));
+        let (roots, last) = (Words::roots(OBJECTS), Words::roots(1));
+        (0..OBJECTS).for_each(|i| roots.set(i, object_of(i as u64, BYTES).expose_provenance()));
+        for round in 0..20 {
+            concurrent::ask();
+            crowd::wait_until(|| concurrent::is_under_way() || !concurrent::finish_if_ready());
+            for i in 0..OBJECTS {
+                let object = core::ptr::with_exposed_provenance_mut::<usize>(roots.get(i));
+                // SAFETY: a word that the object's pattern does not reach.
+                unsafe { object.add(BYTES / 8).write(round) };
+            }
+            last.set(0, object_of(round as u64, BYTES).expose_provenance());
+            crowd::wait_until(|| !concurrent::finish_if_ready() && !concurrent::is_under_way());
+            check(core::ptr::with_exposed_provenance(last.get(0)), BYTES, round as u64);
+        }
+        assert!(concurrent::completed()[0] > 5, "{:?}", concurrent::completed());
+    });
+}

@@ -264,6 +264,11 @@ impl<'a, H: Objects> Marker<'a, H> {
         self.own.stack.is_empty()
     }
 
+    /// Whether there is as much on its private part as there is room for more.
+    pub fn is_half_full(&self) -> bool {
+        self.own.stack.is_half_full()
+    }
+
     /// Remembers that something marked was not scanned: the heap is walked for it.
     pub fn note_overflow(&mut self) {
         self.own.stack.note_overflow();

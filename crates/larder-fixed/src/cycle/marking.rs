@@ -62,6 +62,14 @@ pub(super) unsafe fn mark(
     if finishes {
         let (pages, others) = concurrent::push_rest(&mut marker, markers);
         tally += others;
+        if marker.is_half_full() {
+            // An object that is dropped is found by a walk over what is marked; a root would be by nobody.
+            let (others, overflowed) = CREW.mark(markers, &mut marker);
+            tally += others;
+            if overflowed {
+                marker.note_overflow();
+            }
+        }
         now = timeline.add(PhaseKind::Written, now, pages);
     }
     CREW.call(markers);
