@@ -84,23 +84,24 @@ pub(crate) fn is_waiting() -> bool {
 /// See [`larder_trace::Objects::take_grey`].
 pub(crate) fn take(new: u8, from: &mut usize, push: &mut dyn FnMut(Entry)) -> Option<Visit> {
     let taken = BLOCKS.take(from, AT_ONCE)?;
-    let (mut left, mut objects) = (taken.bits, 0);
+    let mut visit = Visit { wrapped: taken.wrapped, ..Visit::default() };
+    let mut left = taken.bits;
     // What is pushed last is scanned first.
     while left != 0 {
         let bit = left.ilog2();
         left ^= 1 << bit;
-        objects += push_grey(taken.first + bit as usize, new, push);
+        // SAFETY: it had a grey object, so it is below the frontier.
+        let b = unsafe { HEAP.space.block(taken.first + bit as usize) };
+        if b.state() == State::Small {
+            visit.cells += b.cells.get() as usize;
+            visit.objects += push_grey(b, taken.first + bit as usize, new, push);
+        }
     }
-    Some(Visit { blocks: taken.bits.count_ones() as usize, objects, wrapped: taken.wrapped })
+    Some(visit)
 }
 
-/// Gives what is grey in a block to `push`, from the last object to the first, and marks it as scanned. Returns how many objects it is.
-fn push_grey(index: usize, new: u8, push: &mut dyn FnMut(Entry)) -> usize {
-    // SAFETY: it had a grey object, so it is below the frontier.
-    let b = unsafe { HEAP.space.block(index) };
-    if b.state() != State::Small {
-        return 0;
-    }
+/// Gives what is grey in a block of cells, of which this is the number, to `push`, from the last object to the first, and marks it as scanned. Returns how many objects it is.
+fn push_grey(b: &Block, index: usize, new: u8, push: &mut dyn FnMut(Entry)) -> usize {
     let start = HEAP.space.address_of(index);
     let (size, descriptor) = (b.cell.get() as usize, b.descriptor.get());
     // What counts as written is looked at when that is asked for.

@@ -14,7 +14,7 @@ use larder_units::Bytes;
 
 const OBJECTS: usize = 60_000;
 
-/// Objects of 32 to 1000 bytes in no order: each refers to three of those that were made before it, and a table to one in eight of them. One in
+/// Objects of 32 to 1000 bytes in no order: each refers to three of those that were made before it, and a table to half of them. One in
 /// nine is a leaf, and one in fifty fills several blocks.
 fn build(root: Words, random: &mut Random) {
     // SAFETY: what is made is in a hidden table and, until that is gone, in the one in the root.
@@ -31,8 +31,8 @@ fn build(root: Words, random: &mut Random) {
             }
             all.add(i).write(object.expose_provenance());
         }
-        let table = allocate(kind::NORMAL, OBJECTS / 8 * 8).cast::<usize>();
-        for i in 0..OBJECTS / 8 {
+        let table = allocate(kind::NORMAL, OBJECTS / 2 * 8).cast::<usize>();
+        for i in 0..OBJECTS / 2 {
             table.add(i).write(all.add(random.below(OBJECTS)).read());
         }
         root.set(0, table.expose_provenance());
@@ -109,7 +109,7 @@ fn what_grey_objects_lead_to_waits_too() {
     in_child("what_grey_objects_lead_to_waits_too", &[], || {
         heap(1);
         let root = Words::roots(1);
-        crowd::spawn(move || build_lists(root, OBJECTS / 4, &mut Random::new(1))).join();
+        crowd::spawn(move || build_lists(root, OBJECTS / 2, &mut Random::new(1))).join();
         let before = grey::scanned_by_block();
         assert!(collect().0 > OBJECTS);
         let waited = grey::scanned_by_block() - before;
@@ -128,7 +128,7 @@ fn many_long_lists_wait_for_a_while() {
         let before = grey::scanned_by_block();
         assert!(collect().0 > OBJECTS);
         let waited = grey::scanned_by_block() - before;
-        assert!((4 * LISTS as u64..OBJECTS as u64 / 3).contains(&waited), "{waited} of {OBJECTS}");
+        assert!((LISTS as u64 / 2..4 * LISTS as u64).contains(&waited), "{waited} of {OBJECTS}");
     });
 }
 
@@ -161,7 +161,7 @@ fn shuffle(root: Words, seed: u64) {
     for round in 0..3 {
         concurrent::ask();
         for step in 0..200_000 {
-            let (a, b) = (random.below(OBJECTS / 8), random.below(OBJECTS / 8));
+            let (a, b) = (random.below(OBJECTS / 2), random.below(OBJECTS / 2));
             // SAFETY: words of the table. New objects take the only reference to an old one over.
             unsafe {
                 let moved = table.add(a).read();

@@ -566,46 +566,35 @@ impl Locality {
     }
 }
 
-/// Whether it is worth it that blocks wait until they have more grey objects: not where a few are found at a time, and each leads to a few others.
+/// Whether it is worth it that blocks wait until they have more grey objects: where many of a block's are found, by then. A block with few is come back to for others,
+/// and each time its marks and its pages have gone from the caches.
 #[derive(Clone, Copy, Default)]
 pub struct Crowd {
-    /// Since the marker came to the heap's last block.
-    blocks: usize,
+    /// Cells of the blocks that were visited lately, and grey objects in them.
+    cells: usize,
     objects: usize,
-    /// Most objects in a round through the heap.
-    most: usize,
-    /// Rounds with few in a block, and hardly more than in one before, and the objects of these, since the last other one.
-    idle_rounds: u32,
-    idle_objects: usize,
+    /// Objects that were met where there were few, since there were many.
+    of_few: usize,
     /// They were too many.
     is_given_up: bool,
 }
 
 impl Crowd {
-    /// Objects of a block that are worth the look at all of its marks.
-    const FEW: usize = 3;
-    /// What was found early in a cycle may lead to much.
-    const ROUNDS: u32 = 32;
-    /// As many in so few rounds lead to no more.
-    const LARGE_ROUNDS: u32 = 4;
-    const MANY: usize = 8192;
+    /// Of so many cells one is to be a grey object.
+    const SPARSE: usize = 3;
+    /// Cells after which this is looked at; and when the last block of the heap was passed.
+    const LOOK: usize = 8192;
+    /// What is found early in a cycle may lead to much, and is little.
+    const PATIENCE: usize = 512;
 
     /// Some blocks were visited.
     pub fn see(&mut self, visit: Visit) {
-        if visit.wrapped {
-            let grows = self.objects > self.most + self.most / 4;
-            self.most = self.most.max(self.objects);
-            if grows || self.objects >= Self::FEW * self.blocks {
-                (self.idle_rounds, self.idle_objects) = (0, 0);
-            } else {
-                self.idle_rounds += 1;
-                self.idle_objects += self.objects;
-            }
-            self.is_given_up |= self.idle_rounds > Self::ROUNDS
-                || self.idle_rounds >= Self::LARGE_ROUNDS && self.idle_objects >= Self::MANY;
-            (self.blocks, self.objects) = (0, 0);
+        if visit.wrapped || self.cells >= Self::LOOK {
+            self.of_few = if self.objects * Self::SPARSE >= self.cells { 0 } else { self.of_few + self.objects };
+            self.is_given_up |= self.of_few >= Self::PATIENCE;
+            (self.cells, self.objects) = (0, 0);
         }
-        self.blocks += visit.blocks;
+        self.cells += visit.cells;
         self.objects += visit.objects;
     }
 

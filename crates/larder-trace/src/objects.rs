@@ -41,8 +41,8 @@ pub struct Grey {
 /// Blocks that had waited, and what was found in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Visit {
-    /// How many blocks.
-    pub blocks: usize,
+    /// How many cells they have.
+    pub cells: usize,
     /// How many grey objects they had.
     pub objects: usize,
     /// The last block of the heap lies between these and those of the visit before.
