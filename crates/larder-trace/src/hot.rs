@@ -797,38 +797,39 @@ mod tests {
         assert!(!novelty.is_low());
     }
 
-    /// Goes through the heap so often, and finds so many objects in so many blocks each time.
-    fn go_round(crowd: &mut Crowd, times: u32, blocks: usize, objects: usize) {
-        for _ in 0..times {
-            crowd.see(Visit { blocks, objects, wrapped: true });
+    /// Takes such blocks so often, of 64 cells each; behind the last one the heap ends.
+    fn take(crowd: &mut Crowd, times: usize, objects: usize) {
+        (0..times).for_each(|_| crowd.see(Visit { cells: 64, objects, wrapped: false }));
+        crowd.see(Visit { wrapped: true, ..Visit::default() });
+    }
+
+    #[test]
+    fn blocks_wait_while_many_of_their_cells_are_grey() {
+        let mut crowd = Crowd::default();
+        // What leads to it from the roots: a few at a time.
+        (0..100).for_each(|_| take(&mut crowd, 2, 2));
+        assert!(crowd.is_worth_it());
+        take(&mut crowd, 10_000, 30);
+        // Now and then a few more.
+        (0..10).for_each(|_| {
+            take(&mut crowd, 100, 4);
+            take(&mut crowd, 100, 30);
+        });
+        assert!(crowd.is_worth_it());
+    }
+
+    #[test]
+    fn they_do_not_where_few_are_found_at_a_time() {
+        for objects in [1, 2, 6, 16] {
+            let mut crowd = Crowd::default();
+            // Also before the end of a large heap.
+            for _ in 0..1000 {
+                crowd.see(Visit { cells: 64, objects, wrapped: false });
+            }
+            assert!(!crowd.is_worth_it(), "{objects}");
+            // For good.
+            take(&mut crowd, 10_000, 64);
+            assert!(!crowd.is_worth_it());
         }
-        crowd.see(Visit::default());
-    }
-
-    #[test]
-    fn few_objects_in_a_block_are_worth_it_as_long_as_they_become_more_or_nobody_knows() {
-        // Of a tree; then of blocks that have many.
-        let mut crowd = Crowd::default();
-        (0..20).for_each(|level| go_round(&mut crowd, 1, 1 << level, 1 << level));
-        go_round(&mut crowd, 100, 1000, 5000);
-        assert!(crowd.is_worth_it());
-        // A few lists.
-        let mut crowd = Crowd::default();
-        go_round(&mut crowd, 30, 10, 10);
-        assert!(crowd.is_worth_it());
-        go_round(&mut crowd, 10, 10, 10);
-        assert!(!crowd.is_worth_it());
-        // For good.
-        go_round(&mut crowd, 100, 1000, 5000);
-        assert!(!crowd.is_worth_it());
-    }
-
-    #[test]
-    fn many_lists_are_not_worth_it_after_a_few_rounds() {
-        let mut crowd = Crowd::default();
-        go_round(&mut crowd, 3, 10_000, 10_000);
-        assert!(crowd.is_worth_it());
-        go_round(&mut crowd, 3, 10_000, 10_000);
-        assert!(!crowd.is_worth_it());
     }
 }
