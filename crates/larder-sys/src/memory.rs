@@ -168,14 +168,28 @@ pub unsafe fn give_back(at: *mut u8, size: Bytes) {
 }
 
 /// Gives memory to a range that others may be using already: its content does not change, and who touches it later need
-/// not wait for the kernel. Where the kernel does not know how (before Linux 5.14) or has none, nothing happens.
+/// not wait for the kernel. Where the kernel does not know how (before Linux 5.14) or has none, that may not be so: says whether it is.
 ///
 /// # Safety
 /// The page-aligned range is readable and writable, and stays mapped meanwhile.
-pub unsafe fn back(at: *mut u8, size: Bytes) {
+pub unsafe fn back(at: *mut u8, size: Bytes) -> bool {
     debug_assert!(at.addr().is_multiple_of(PAGE.0) && size.0.is_multiple_of(PAGE.0));
     // SAFETY: the caller's promise; the content stays as it is.
-    unsafe { libc::madvise(at.cast(), size.0, libc::MADV_POPULATE_WRITE) };
+    unsafe { libc::madvise(at.cast(), size.0, libc::MADV_POPULATE_WRITE) == 0 }
+}
+
+/// Writes to each page of a range that others may be using, and changes nothing.
+///
+/// # Safety
+/// As for [`back`].
+pub unsafe fn write_to_each_page(at: *mut u8, size: Bytes) {
+    for page in (0..size.0).step_by(PAGE.0) {
+        // One read-modify-write, which loses nothing that others write. As Rust has it, a compiler may leave out the write, since it changes nothing.
+        // SAFETY: the caller's promise.
+        unsafe {
+            core::arch::asm!("lock or qword ptr [{at}], 0", at = in(reg) at.wrapping_add(page), options(nostack));
+        }
+    }
 }
 
 /// Whether every page of a page-aligned range of up to 64 pages has memory. For tests.
@@ -283,6 +297,20 @@ pub unsafe fn has_room(at: *mut u8, size: Bytes) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_are_written_to_and_keep_what_they_hold() {
+        let size = Bytes(4 * PAGE.0);
+        let at = map_lazy(size).unwrap().as_ptr();
+        // SAFETY: the mapping is this test's own.
+        unsafe {
+            at.write(7);
+            write_to_each_page(at, size);
+            assert!(is_backed(at, size) && at.read() == 7 && at.add(PAGE.0).read() == 0);
+            assert!(back(at, size));
+            unmap(at, size);
+        }
+    }
 
     #[test]
     fn a_committed_reservation_is_aligned_zero_and_forgets_on_discard() {

@@ -51,8 +51,14 @@ fn make_writable(low: usize, high: usize) {
         if from < block {
             point(Point::BeforeMadeWritable);
             let at = core::ptr::with_exposed_provenance_mut(HEAP.space.base() + from * BLOCK.0);
+            let bytes = Bytes((block - from) * BLOCK.0);
+            // Without their bits they count as written, and so they have to be, each page of them, for the kernel as well.
             // SAFETY: whole blocks in use, which stay mapped.
-            unsafe { memory::back(at, Bytes((block - from) * BLOCK.0)) };
+            unsafe {
+                if !memory::back(at, bytes) {
+                    memory::write_to_each_page(at, bytes);
+                }
+            }
         }
         block += 1;
     }
