@@ -10,7 +10,6 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -20,6 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 
+use crate::group::Group;
 use crate::stage;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
@@ -282,7 +282,7 @@ impl Session {
             return Ok(Outcome::Skipped("its client.txt has no line `limits HEAP ADDRESS`".to_owned()));
         };
         let group = match self.manner {
-            Manner::Group => match Group::create() {
+            Manner::Group => match Group::create("clients", GROUP_BYTES) {
                 Ok(group) => Some(group),
                 Err(why) => {
                     return Ok(Outcome::Skipped(format!("no control group with memory can be made here: {why}")));
@@ -293,7 +293,7 @@ impl Session {
         if let Some(group) = &group {
             command = Command::new("sh");
             command.args(["-c", "echo 0 > \"$1\" && shift && exec \"$@\"", "sh"]);
-            command.arg(group.0.join("cgroup.procs")).arg(client.folder.join("run"));
+            command.arg(group.folder().join("cgroup.procs")).arg(client.folder.join("run"));
         }
         command.arg(threads.to_string()).stdin(Stdio::null()).stdout(create(&out)?).stderr(create(&err)?);
         self.use_library(&mut command);
@@ -373,42 +373,6 @@ impl Session {
 
 /// More than any client needs, also where many CPUs have buffers, and less than the largest takes where there is more.
 const GROUP_BYTES: u64 = 192 << 20;
-
-/// A control group of our own, removed when dropped.
-struct Group(PathBuf);
-
-impl Group {
-    /// Beside the others of this process's, in the hierarchy that has memory.
-    fn create() -> io::Result<Self> {
-        let name = format!("larder-clients-{}", std::process::id());
-        let mut why = io::Error::from(io::ErrorKind::NotFound);
-        for line in fs::read_to_string("/proc/self/cgroup")?.lines() {
-            let [_, controllers, path] = line.splitn(3, ':').collect::<Vec<_>>()[..] else { continue };
-            let (root, limit) = match controllers {
-                "" => ("/sys/fs/cgroup", "memory.max"),
-                "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-                _ => continue,
-            };
-            let group = Self(Path::new(root).join(path.trim_start_matches('/')).join(&name));
-            // The file is there only where the group has the controller; then it is not made by writing.
-            let limited = fs::create_dir(&group.0)
-                .and_then(|()| fs::metadata(group.0.join(limit)))
-                .and_then(|_| fs::write(group.0.join(limit), GROUP_BYTES.to_string()));
-            match limited {
-                Ok(()) => return Ok(group),
-                Err(error) => why = error,
-            }
-        }
-        Err(why)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // What is left of it does no harm, and there is nobody to tell.
-        let _ = fs::remove_dir(&self.0);
-    }
-}
 
 /// The dynamic loader.
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
@@ -524,7 +488,7 @@ mod tests {
 
     #[test]
     fn a_run_that_hangs_is_killed_with_its_children() {
-        let (mut said, end) = io::pipe().expect("there are descriptors");
+        let (mut said, end) = std::io::pipe().expect("there are descriptors");
         let mut command = Command::new("sh");
         // The pipe is open until the last of them is gone.
         command.args(["-c", "(sleep 600; echo alive) & wait"]).stdout(end);

@@ -10,6 +10,7 @@ mod check;
 mod clients;
 mod critical_sections;
 mod faults;
+mod group;
 mod java;
 mod programs;
 mod soak;

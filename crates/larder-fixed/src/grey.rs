@@ -17,19 +17,16 @@ use larder_blocks::class::MOST_CELLS;
 use larder_sync::waiting::Waiting;
 use larder_sys::hint;
 use larder_trace::descriptor::{BITMAP, LENGTH, TAG};
-use larder_trace::{Entry, Visit};
+use larder_trace::{Entry, PIECE, Visit};
 
 use crate::concurrent;
 use crate::epochs::GREY;
 use crate::heap::HEAP;
-use crate::refill::for_each_run;
+use crate::refill::find_byte;
+use crate::view::LINE;
 
 /// Blocks that are taken at once.
 const AT_ONCE: u32 = 8;
-/// Longest run of objects that is one entry, in bytes: what a marker scans in one go.
-const LONGEST: usize = 2048;
-/// Bytes in a cache line.
-const LINE: usize = 64;
 /// Bytes of a run that are asked for when its block is taken: the processor foresees where it goes on.
 const ASKED_FOR: usize = 4 * LINE;
 /// Most runs of grey objects in a block.
@@ -111,7 +108,9 @@ fn push_grey(b: &Block, index: usize, new: u8, push: &mut dyn FnMut(Entry)) -> u
     let (mut objects, mut n) = (0, 0);
     // Not cleared for each block, of which most have few.
     let mut runs = [const { MaybeUninit::<(u16, u16)>::uninit() }; RUNS];
-    for_each_run(marks, GREY, |first, end| {
+    let mut first = find_byte(marks, 0, GREY, true);
+    while first < marks.len() {
+        let end = find_byte(marks, first + 1, GREY, false);
         // Others free objects meanwhile, and no byte but those of these is written.
         marks[first..end].iter().for_each(|mark| mark.store(new, Ordering::Relaxed));
         objects += end - first;
@@ -121,12 +120,13 @@ fn push_grey(b: &Block, index: usize, new: u8, push: &mut dyn FnMut(Entry)) -> u
             let (low, high) = (start + first * size, start + end * size);
             (low..high.min(low + ASKED_FOR)).step_by(LINE).for_each(hint::prefetch);
         }
-    });
+        first = find_byte(marks, end, GREY, true);
+    }
     if is_left {
         return objects;
     }
     // Objects that are scanned as a whole are taken together as long as they follow one another.
-    let together = if descriptor == size | LENGTH { (LONGEST / size).max(1) } else { 1 };
+    let together = if descriptor == size | LENGTH { (PIECE / size).max(1) } else { 1 };
     for run in runs[..n].iter().rev() {
         // SAFETY: the first `n` were written.
         let (first, end) = unsafe { run.assume_init() };

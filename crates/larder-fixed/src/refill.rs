@@ -41,8 +41,8 @@ mod marks;
 
 use lists::{AGAIN, LONGEST_RUN, List, Locked, block, home, parts};
 pub(crate) use lists::{ORPHAN, for_each_block, lock_all, map_owners_lists, map_parts, unlock_all};
+pub(crate) use marks::find_byte;
 use marks::{count_taken, fill, find};
-pub(crate) use marks::{find_byte, for_each_run};
 
 /// Bytes of short runs that one refill takes at least, as far as there are any.
 const ENOUGH: usize = LONGEST_RUN / 4 * 3;

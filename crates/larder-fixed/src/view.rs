@@ -18,7 +18,7 @@ use crate::heap::HEAP;
 use crate::roots;
 
 /// Bytes in a cache line.
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 /// Bytes of an object that are asked for as soon as it is marked.
 const PREFETCHED: usize = 2048;
 /// Lines that are asked for without a branch.
@@ -154,6 +154,12 @@ impl View {
         }
     }
 
+    /// The number of a block, by its record.
+    #[inline(always)]
+    fn index_of(self, block: &'static Block) -> usize {
+        (core::ptr::from_ref(block).addr() - self.table) / size_of::<Block>()
+    }
+
     /// Bytes that the object at a spot keeps.
     #[inline(always)]
     fn bytes_at(self, spot: Spot) -> usize {
@@ -255,8 +261,7 @@ impl Objects for View {
             if core::ptr::eq(block, &raw const NO_BLOCK) {
                 return NO_SPOT;
             }
-            let index = (core::ptr::from_ref(block).addr() - self.table) / size_of::<Block>();
-            (first, cell) = (self.base + (index << BLOCK_SHIFT), number as usize);
+            (first, cell) = (self.base + (self.index_of(block) << BLOCK_SHIFT), number as usize);
         }
         // SAFETY: `cell` is a cell of the block.
         let mark = unsafe { block.mark(cell) };
@@ -366,7 +371,7 @@ impl Objects for View {
             return None;
         }
         let descriptor = spot.block.descriptor.get();
-        let block = (core::ptr::from_ref(spot.block).addr() - self.table) / size_of::<Block>();
+        let block = self.index_of(spot.block);
         let waits = grey::may_wait(spot.block, block, descriptor);
         spot.mark.store(select_unpredictable(waits, GREY, self.epochs.new), Ordering::Relaxed);
         let entry = Entry::at(spot.base, select_unpredictable(waits, 0, descriptor));

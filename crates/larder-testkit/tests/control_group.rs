@@ -1,52 +1,20 @@
 //! A process in a control group of its own with little memory: collections come early enough that the kernel does not end it.
 
-use std::path::{Path, PathBuf};
-use std::{env, fs, io};
+use std::path::Path;
+use std::{env, fs};
 
 use larder_fixed::options::Options;
 use larder_fixed::{allocate, init, kind};
 use larder_testkit::table::Words;
 use larder_testkit::{Random, beside, crowd, in_child};
 
+#[path = "../../../xtask/src/group.rs"]
+mod group;
+use group::Group;
+
 /// In the child: the group's folder.
 const GROUP: &str = "LARDER_TEST_GROUP";
-const LIMIT: usize = 64 << 20;
-
-/// A control group, removed when dropped.
-struct Group(PathBuf);
-
-impl Group {
-    /// Below the present one, in the hierarchy that has memory.
-    fn create(name: &str) -> io::Result<Self> {
-        let mut why = io::Error::from(io::ErrorKind::NotFound);
-        for line in fs::read_to_string("/proc/self/cgroup")?.lines() {
-            let [_, controllers, path] = line.splitn(3, ':').collect::<Vec<_>>()[..] else { continue };
-            let (root, limit) = match controllers {
-                "" => ("/sys/fs/cgroup", "memory.max"),
-                "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-                _ => continue,
-            };
-            let name = format!("larder-test-{name}-{}", std::process::id());
-            let group = Self(Path::new(root).join(path.trim_start_matches('/')).join(name));
-            // The file is there only where the group has the controller; then it is not made by writing.
-            let limited = fs::create_dir(&group.0)
-                .and_then(|()| fs::metadata(group.0.join(limit)))
-                .and_then(|_| fs::write(group.0.join(limit), LIMIT.to_string()));
-            match limited {
-                Ok(()) => return Ok(group),
-                Err(error) => why = error,
-            }
-        }
-        Err(why)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // What is left of it does no harm, and there is nobody to tell.
-        let _ = fs::remove_dir(&self.0);
-    }
-}
+const LIMIT: u64 = 64 << 20;
 
 /// Runs `body` in a process that has a group of its own, if there may be one.
 fn in_group(name: &str, body: impl FnOnce()) {
@@ -58,8 +26,8 @@ fn in_group(name: &str, body: impl FnOnce()) {
     };
     match env::var_os(GROUP) {
         Some(folder) => child(Path::new(&folder)),
-        None => match Group::create(name) {
-            Ok(group) => child(&group.0),
+        None => match Group::create(&format!("test-{name}"), LIMIT) {
+            Ok(group) => child(group.folder()),
             Err(error) => println!("SKIPPED: no control group can be made ({error})"),
         },
     }

@@ -51,6 +51,14 @@ fn heap(markers: usize) {
     unsafe { allocate(kind::POINTER_FREE, 8) };
 }
 
+/// The same, with cycles beside the program.
+fn heap_beside(markers: usize) {
+    heap(markers);
+    // What dies meanwhile is kept.
+    verifier::set_rules(Rules { nothing_else_is_marked: false, older_words_keep: false, ..Rules::EXACT });
+    concurrent::turn_on(Some(Way::Watch(Kind::Uffd))).unwrap();
+}
+
 /// The verifier walks by itself, and compares the marks of every object.
 fn all_are_found(name: &str, markers: usize) {
     in_child(name, &[], move || {
@@ -139,10 +147,7 @@ fn what_is_grey_beside_the_program_is_written_and_freed() {
         return;
     }
     in_child("what_is_grey_beside_the_program_is_written_and_freed", &[], || {
-        heap(2);
-        // What dies meanwhile is kept.
-        verifier::set_rules(Rules { nothing_else_is_marked: false, older_words_keep: false, ..Rules::EXACT });
-        concurrent::turn_on(Some(Way::Watch(Kind::Uffd))).unwrap();
+        heap_beside(2);
         let root = Words::roots(1);
         let before = grey::scanned_by_block();
         for seed in 1..=3 {
@@ -215,9 +220,7 @@ fn what_waits_when_marking_is_ended_early_is_found_in_the_stop() {
     }
     in_child("what_waits_when_marking_is_ended_early_is_found_in_the_stop", &[], || {
         use Optimization::{Balance, Deque, Grey, Nsb};
-        heap(16);
-        verifier::set_rules(Rules { nothing_else_is_marked: false, older_words_keep: false, ..Rules::EXACT });
-        concurrent::turn_on(Some(Way::Watch(Kind::Uffd))).unwrap();
+        heap_beside(16);
         let root = Words::roots(1);
         crowd::spawn(move || build(root, &mut Random::new(5))).join();
         let mut random = Random::new(6);
@@ -226,7 +229,10 @@ fn what_waits_when_marking_is_ended_early_is_found_in_the_stop() {
             for _ in 0..5 {
                 concurrent::ask();
                 crowd::wait_until(|| concurrent::is_under_way() || !concurrent::finish_if_ready());
-                std::thread::sleep(std::time::Duration::from_micros(random.below(4000) as u64));
+                for _ in 0..random.below(20_000) {
+                    // SAFETY: dropped.
+                    unsafe { allocate(kind::NORMAL, 64) };
+                }
                 assert!(collect().0 > OBJECTS / 4);
             }
         }

@@ -218,7 +218,7 @@ impl<H: Objects> Hot<H> {
         let records = self.heap.records();
         let mut ahead = words.iter().skip(AHEAD);
         for some in words.chunks(TOGETHER_FAR) {
-            let (mut blocks, mut n) = ([0; TOGETHER_FAR], 0);
+            let mut waiting = ToWait::<TOGETHER_FAR>::default();
             for &word in some {
                 if let Some(&word) = ahead.next() {
                     // The table of records is too large for the nearer caches.
@@ -227,15 +227,20 @@ impl<H: Objects> Hot<H> {
                 let place = self.heap.look_up(word, all);
                 self.heap.prefetch_mark(place);
                 let earlier = self.queue_up(queue, place);
-                let Some(Grey { bytes, entry, block, waits }) = self.heap.mark_grey(earlier) else { continue };
-                self.tally.bytes += bytes;
-                self.tally.objects += 1;
-                self.keep(entry);
-                blocks[n] = block;
-                n += usize::from(waits);
+                self.mark_grey(earlier, &mut waiting);
             }
-            self.heap.wait(&blocks[..n]);
+            self.heap.wait(waiting.all());
         }
+    }
+
+    /// Marks the object there, which becomes grey if it can, and notes its block. There is room for one more.
+    #[inline(always)]
+    fn mark_grey<const MOST: usize>(&mut self, place: H::Place, waiting: &mut ToWait<MOST>) {
+        let Some(Grey { bytes, entry, block, waits }) = self.heap.mark_grey(place) else { return };
+        self.tally.bytes += bytes;
+        self.tally.objects += 1;
+        self.keep(entry);
+        waiting.add_if(block, waits);
     }
 
     /// As [`Hot::found`] with a queue, for a place whose object is marked already, by all appearances.
@@ -386,17 +391,12 @@ impl<H: Objects> Hot<H> {
     /// Takes all places out of the queue, as [`Hot::found_grey`] does.
     #[inline(never)]
     pub fn mark_waiting_grey(&mut self, queue: &mut [H::Place; QUEUE], empty_at: &mut usize) {
-        let (mut blocks, mut n) = ([0; QUEUE], 0);
+        let mut waiting = ToWait::<QUEUE>::default();
         while self.at != *empty_at {
             let place = self.take_waiting(queue, empty_at);
-            let Some(Grey { bytes, entry, block, waits }) = self.heap.mark_grey(place) else { continue };
-            self.tally.bytes += bytes;
-            self.tally.objects += 1;
-            self.keep(entry);
-            blocks[n] = block;
-            n += usize::from(waits);
+            self.mark_grey(place, &mut waiting);
         }
-        self.heap.wait(&blocks[..n]);
+        self.heap.wait(waiting.all());
     }
 
     /// Marks what an array's words refer to, of which most refer to leaves.
@@ -537,6 +537,32 @@ impl<H: Objects> Hot<H> {
         if let Some(entry) = self.take(place) {
             self.keep(entry);
         }
+    }
+}
+
+/// Blocks that are to wait, a few at a time.
+struct ToWait<const MOST: usize> {
+    blocks: [usize; MOST],
+    n: usize,
+}
+
+impl<const MOST: usize> Default for ToWait<MOST> {
+    fn default() -> Self {
+        Self { blocks: [0; MOST], n: 0 }
+    }
+}
+
+impl<const MOST: usize> ToWait<MOST> {
+    /// Adds one if `wanted`, without a branch on that. There is room.
+    #[inline(always)]
+    fn add_if(&mut self, block: usize, wanted: bool) {
+        self.blocks[self.n] = block;
+        self.n += usize::from(wanted);
+    }
+
+    #[inline(always)]
+    fn all(&self) -> &[usize] {
+        &self.blocks[..self.n]
     }
 }
 

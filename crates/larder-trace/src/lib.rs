@@ -27,5 +27,6 @@ pub mod window;
 mod words;
 
 pub use descriptor::Entry;
+pub use hot::PIECE;
 pub use marker::Marker;
 pub use objects::{Grey, Interior, Marked, Objects, Visit};

@@ -258,7 +258,7 @@ fn rescan(marker: &mut Marker<'_, View>, new: u8) {
 /// that was not before.
 fn give_up(epochs: Epochs) {
     // What a young cycle has marked cannot be told from what survived, and need not be: the next cycle is a full one.
-    let taken_back = if epochs.cycle == Cycle::Full { epochs.new } else { GREY };
+    let is_taken_back = |mark| mark == GREY || (epochs.cycle == Cycle::Full && mark == epochs.new);
     grey::forget();
     for index in 0..HEAP.space.frontier().0 {
         // SAFETY: below the frontier.
@@ -266,8 +266,7 @@ fn give_up(epochs: Epochs) {
         if matches!(b.state(), State::Small | State::Large) {
             // SAFETY: the record is in one of the two states.
             for m in unsafe { b.all_marks() } {
-                let mark = m.load(Ordering::Relaxed);
-                if mark == taken_back || mark == GREY {
+                if is_taken_back(m.load(Ordering::Relaxed)) {
                     m.store(epochs.young, Ordering::Relaxed);
                 }
             }

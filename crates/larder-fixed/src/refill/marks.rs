@@ -33,51 +33,6 @@ impl<const N: usize> Wanted<N> {
         Self { epochs, vectors: epochs.map(|epoch| unsafe { _mm_set1_epi8(epoch.cast_signed()) }) }
     }
 
-    /// Calls `f` with first and end of each run of bytes that are one of them.
-    fn for_each_run(&self, marks: &[AtomicU8], mut f: impl FnMut(usize, usize)) {
-        let (vectors, rest) = marks.as_chunks::<WIDTH>();
-        // Where the run begins that the bytes before belong to.
-        let mut begun = None;
-        for (i, vector) in vectors.iter().enumerate() {
-            // SAFETY: as in `of`.
-            let found = unsafe { _mm_movemask_epi8(self.among(vector)) } as u16;
-            if found == 0 && begun.is_none() {
-                continue;
-            }
-            let mut at = 0;
-            while at < WIDTH {
-                let left = u32::from(found) >> at;
-                if let Some(from) = begun {
-                    at += left.trailing_ones() as usize;
-                    if at >= WIDTH {
-                        break;
-                    }
-                    f(from, i * WIDTH + at);
-                    begun = None;
-                } else if left == 0 {
-                    break;
-                } else {
-                    at += left.trailing_zeros() as usize;
-                    begun = Some(i * WIDTH + at);
-                }
-            }
-        }
-        let first = marks.len() - rest.len();
-        for (i, mark) in rest.iter().enumerate() {
-            match (self.contains(mark), begun) {
-                (true, None) => begun = Some(first + i),
-                (false, Some(from)) => {
-                    f(from, first + i);
-                    begun = None;
-                }
-                _ => {}
-            }
-        }
-        if let Some(from) = begun {
-            f(from, marks.len());
-        }
-    }
-
     fn contains(&self, mark: &AtomicU8) -> bool {
         self.epochs.contains(&mark.load(Ordering::Relaxed))
     }
@@ -138,11 +93,6 @@ pub(super) fn find(marks: &[AtomicU8], from: usize, live: bool) -> usize {
 /// First cell from `from` on whose byte is (or, with `is` false, is not) that one. A hint: others change them meanwhile.
 pub(crate) fn find_byte(marks: &[AtomicU8], from: usize, byte: u8, is: bool) -> usize {
     Wanted::of([byte]).find(marks, from, is)
-}
-
-/// Calls `f` with first and end of each run of cells whose byte is that one. As for [`find_byte`].
-pub(crate) fn for_each_run(marks: &[AtomicU8], byte: u8, f: impl FnMut(usize, usize)) {
-    Wanted::of([byte]).for_each_run(marks, f);
 }
 
 /// Cells that are taken. The caller as for [`find`].
@@ -229,30 +179,6 @@ mod tests {
                     assert_eq!(find_byte(&others, only + 1, byte, true), n);
                     others[only].store(byte ^ 1, Ordering::Relaxed);
                 }
-            }
-        }
-    }
-
-    #[test]
-    fn runs_of_one_byte_are_found_wherever_they_lie() {
-        let mut state = 7_u64;
-        for n in LENGTHS {
-            for one_in in [1, 2, 3, 30, 1000] {
-                let bytes: Vec<u8> = (0..n)
-                    .map(|_| {
-                        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                        if (state >> 33).is_multiple_of(one_in) { 9 } else { 8 }
-                    })
-                    .collect();
-                let marks = marks(n, |i| bytes[i]);
-                let mut seen = vec![8; n];
-                let mut last = None;
-                for_each_run(&marks, 9, |from, to| {
-                    assert!(from < to && last.is_none_or(|last| last < from), "{n}: a run goes on as far as it can");
-                    seen[from..to].fill(9);
-                    last = Some(to);
-                });
-                assert_eq!(seen, bytes, "{n} {one_in}");
             }
         }
     }

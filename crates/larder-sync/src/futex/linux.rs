@@ -99,24 +99,9 @@ impl Word {
     /// As [`Word::wake`], but first those who fell asleep on another value than `latest`; others only where these are fewer. The kernel wakes threads of
     /// real-time priorities first, however late they came, and one that sleeps on the latest value goes back to sleep.
     pub(crate) fn wake_earlier(&self, sleepers: u32, latest: u32) {
-        let sleepers = sleepers.min(i32::MAX as u32);
-        let woken = keep_errno(|| {
-            // SAFETY: as in `Waker::wake`.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_futex,
-                    self.value.as_ptr(),
-                    libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG,
-                    sleepers,
-                    ptr::null::<libc::timespec>(),
-                    ptr::null::<u32>(),
-                    !set_of(latest),
-                )
-            }
-        });
-        let left = sleepers.saturating_sub(woken.map_or(0, |woken| woken as u32));
-        if left > 0 {
-            self.wake(left);
+        let woken = if sleepers == u32::MAX { 0 } else { self.waker().wake_of(sleepers, !set_of(latest)) };
+        if woken < sleepers {
+            self.wake(sleepers - woken);
         }
     }
 
@@ -134,17 +119,26 @@ pub(crate) struct Waker(*mut u32);
 impl Waker {
     /// As [`Word::wake`].
     pub(crate) fn wake(self, sleepers: u32) {
-        // An error would mean that the memory is gone, and with it whoever could have slept there.
-        let _ = keep_errno(|| {
-            // SAFETY: FUTEX_WAKE uses the address as a key and does not touch the memory.
+        self.wake_of(sleepers, libc::FUTEX_BITSET_MATCH_ANY as u32);
+    }
+
+    /// The same of those who wait in one of these sets; returns how many were woken.
+    fn wake_of(self, sleepers: u32, sets: u32) -> u32 {
+        let woken = keep_errno(|| {
+            // SAFETY: FUTEX_WAKE_BITSET uses the address as a key and does not touch the memory.
             unsafe {
                 libc::syscall(
                     libc::SYS_futex,
                     self.0,
-                    libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                    libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG,
                     sleepers.min(i32::MAX as u32),
+                    ptr::null::<libc::timespec>(),
+                    ptr::null::<u32>(),
+                    sets,
                 )
             }
         });
+        // An error would mean that the memory is gone, and with it whoever could have slept there.
+        woken.map_or(0, |woken| woken as u32)
     }
 }
