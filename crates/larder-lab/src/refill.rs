@@ -77,15 +77,23 @@ impl<S: ChunkSource> Buffers<S> {
             Way::Thread | Way::ThreadAlone => unsafe { self.refill_thread(mine, bytes) },
             Way::Shared => {
                 mine.note_use();
-                match self.obtain_at(0, bytes, bytes) {
-                    Some(chunk) => {
-                        // Perhaps from above the level; a level's own chunk was made ready as a whole.
-                        self.source.prepare(chunk);
-                        Refilled::Object(chunk.start)
-                    }
-                    None => Refilled::Nothing,
-                }
+                let Some(chunk) = self.obtain_at(0, bytes, bytes) else { return Refilled::Nothing };
+                // Perhaps from above the level; a level's own chunk was made ready as a whole.
+                self.source.prepare(chunk);
+                self.put_rest_aside(chunk, bytes);
+                Refilled::Object(chunk.start)
             }
+        }
+    }
+
+    /// Keeps what a chunk has behind an object of `bytes` for the next comer, where another of the kind fits.
+    fn put_rest_aside(&self, chunk: Chunk, bytes: usize) {
+        let (_, rest) = chunk.split(bytes);
+        if rest.bytes().0 >= bytes {
+            self.put_aside(rest);
+        } else if rest.bytes().0 != 0 {
+            // SAFETY: the end of a chunk of this epoch (an allocation is not stopped in), and nobody else's.
+            unsafe { self.source.give_back(rest, Why::Abandoned) };
         }
     }
 
@@ -219,6 +227,12 @@ impl<S: ChunkSource> Buffers<S> {
     /// A chunk from upper level `k`, or from the space above the last.
     pub(crate) fn obtain_at(&self, k: usize, least: usize, most: usize) -> Option<Chunk> {
         let Some(level) = self.upper.get(k).and_then(Option::as_ref) else {
+            // Objects that pass a level by, which somebody refills, share what the space hands out at least.
+            let passes_by = self.way() == Way::Shared && least == most;
+            if passes_by && let Some(chunk) = self.sideline.take(least, self.source.epoch()) {
+                add(&self.counters.sideline_used, 1);
+                return Some(chunk);
+            }
             return self.source.obtain(Request { least: Bytes(least), most: Bytes(most), may_collect: false });
         };
         let mut here = level.here();

@@ -31,7 +31,7 @@ impl Chunk {
 pub struct Request {
     /// A shorter chunk is of no use.
     pub least: Bytes,
-    /// A longer one is not wanted.
+    /// A longer one is not wanted, but may be what the space hands out at least.
     pub most: Bytes,
     /// Whether the space may collect when it has less than `least`. Only the last request of an allocation may; before it,
     /// smaller ones were tried.
@@ -110,7 +110,7 @@ pub unsafe trait ChunkSource: Sync {
     /// 10 to 25 us with threads on other CPUs. A host whose threads stop where they look for it says that it need not.
     const STOPPED_ANYWHERE: bool = true;
 
-    /// A chunk of at least `least`, at most `most` bytes, whose ends are multiples of what the host asks objects for. `None`
+    /// A chunk of at least `least`, at most `most` bytes (or what the space hands out at least), whose ends are multiples of what the host asks objects for. `None`
     /// when there is not so much left, and, where the space may collect, there is not after a collection either.
     ///
     /// Two chunks that touch may become one buffer, with objects across: see [`may_join`](Self::may_join).

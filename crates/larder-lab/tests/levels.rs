@@ -6,7 +6,9 @@ use std::cell::Cell;
 use std::num::NonZeroU16;
 use std::thread;
 
-use larder_lab::{Buffers, BumpSpace, Config, Lab, LevelStatistics, Lowest, Point, Selection};
+use larder_lab::{
+    Buffers, BumpSpace, Chunk, ChunkSource, Config, Lab, LevelStatistics, Lowest, Point, Request, Selection, Why,
+};
 use larder_percpu::Level;
 use larder_policy::labs::Sizes;
 use larder_units::Bytes;
@@ -272,8 +274,32 @@ fn levels_adapt_their_sizes() {
     assert!(after.refills == 1 && after.refill_bytes <= 512 << 10, "halved: {after:?}");
 }
 
+/// A space that hands out whole kibibytes.
+struct Coarse(BumpSpace);
+
+// SAFETY: as the space in it.
+unsafe impl ChunkSource for Coarse {
+    fn obtain(&self, request: Request) -> Option<Chunk> {
+        let whole = |bytes: Bytes| Bytes(bytes.0.next_multiple_of(1024));
+        self.0.obtain(Request { least: whole(request.least), most: whole(request.most), ..request })
+    }
+
+    unsafe fn give_back(&self, rest: Chunk, why: Why) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.give_back(rest, why) };
+    }
+
+    fn epoch(&self) -> u64 {
+        self.0.epoch()
+    }
+
+    fn left(&self) -> Bytes {
+        self.0.left()
+    }
+}
+
 /// A buffer's fillings are numbered, so that a sequence compares 8 bytes; there are as many numbers until the next stop as 16 bits
-/// have.
+/// have. Objects that pass it by lie side by side all the same.
 #[test]
 fn a_buffer_without_numbers_is_passed_over_until_the_next_stop() {
     const BUFFER: usize = 1024;
@@ -281,7 +307,7 @@ fn a_buffer_without_numbers_is_passed_over_until_the_next_stop() {
     const FILLINGS: usize = u16::MAX as usize;
     let start = larder_sys::memory::map_lazy(Bytes(2 * FILLINGS * BUFFER)).unwrap().as_ptr().expose_provenance();
     // SAFETY: a mapping that stays.
-    let space = unsafe { BumpSpace::new(start, start + 2 * FILLINGS * BUFFER, false) };
+    let space = Coarse(unsafe { BumpSpace::new(start, start + 2 * FILLINGS * BUFFER, false) });
     let config = Config::new(Lowest::Nobody, KIB(1)).under(Level::Process, Sizes::fixed(Bytes(BUFFER)));
     let buffers = Buffers::new(space, config);
     buffers.set_up().unwrap();
@@ -300,6 +326,7 @@ fn a_buffer_without_numbers_is_passed_over_until_the_next_stop() {
     assert_eq!((did().refills, did().passed_on), (FILLINGS as u64, 0));
     take(10);
     assert_eq!((did().refills, did().passed_on), (FILLINGS as u64, 10));
+    assert_eq!(buffers.source().0.used(), Bytes((FILLINGS + 2) * BUFFER));
     // SAFETY: the only thread, and it stands still. What the space had stays used.
     unsafe { buffers.retire_all(|each| each(&mine), None) };
     take(BUFFER / OBJECT);

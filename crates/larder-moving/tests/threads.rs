@@ -155,7 +155,11 @@ fn old_objects_come_from_the_buffers_of_whoever_has_them() {
             let stats = heap.stats();
             // 12 800 objects of 48 bytes in the mean are 0.6 MiB; 64 buffers of 32 KiB are two.
             let mib = stats.old_bytes as f64 / (1 << 20) as f64;
-            assert!(mib < most_mib, "{mib} MiB for {:?}", heap.config().old_buffers);
+            // Whoever comes while the common buffer is refilled, by a thread that waits for a CPU, has a region for the object at worst.
+            let passed_on = heap.old_buffers().level_statistics(0).map_or(0, |level| level.passed_on);
+            let by_nobody = heap.config().old_buffers.lowest == Lowest::Nobody;
+            let most_mib = most_mib + if by_nobody { passed_on as f64 / 1024.0 } else { 0.0 };
+            assert!(mib < most_mib, "{mib} MiB of {most_mib} for {:?}", heap.config().old_buffers);
             assert!(!by_thread || stats.old_buffers >= THREADS as u64, "{stats:?}");
             // Buffers stay open over a young collection, and are closed by a full one.
             let taken = stats.old_buffers;
