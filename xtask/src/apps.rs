@@ -34,6 +34,8 @@ const MEASURED: &[(&str, &[&str])] = &[
     ("idle", &["8", "1024", "5"]),
     ("come_and_go", &["100", "10"]),
     ("marking", &["tree", "2", "2"]),
+    ("strewn", &["graph", "5000", "256", "3", "1", "2"]),
+    ("strewn", &["buckets", "5000", "300", "4", "0", "2"]),
     ("sets", &["1010", "250", "10000"]),
     ("short", &["2", "4", "100"]),
     ("cache", &["2", "4", "1", "100", "5"]),
@@ -205,7 +207,7 @@ fn run_program(program: &str, binary: &Path, ways: &[Way], first: &mut Option<St
 }
 
 /// Compiles the programs that are measured, and runs each on both libraries: a line with its name, and the same checksum where it has one.
-fn run_measured(workspace: &Workspace, staged: &Path) -> Result<Tally> {
+pub fn run_measured(workspace: &Workspace, staged: &Path) -> Result<Tally> {
     let Some(compiler) = compiler() else {
         println!("SKIPPED the programs that are measured: there is no C compiler (apt-get install gcc libc6-dev)");
         return Ok(Tally::skipped(MEASURED.len()));

@@ -47,6 +47,7 @@ pub fn test(workspace: &Workspace) -> Result<()> {
         tally += programs::run_all_asserting(workspace, &asserting)?;
         println!("== programs of apps/gc");
         tally += apps::run_all(&staged)?;
+        tally += apps::run_measured(workspace, &staged)?;
         let mut session = Session::new(workspace, &staged.join("lib"))?;
         println!("== C programs of larder_cs.h");
         tally += critical_sections::programs(workspace, &staged)?;

@@ -1,0 +1,192 @@
+/*
+ * strewn - how fast a collector marks objects that lie in no order, by what they form: it stays, and is collected again and again.
+ *
+ * usage: strewn [SHAPE [OBJECTS [BYTES [DEGREE [VALUES [COLLECTIONS]]]]]]
+ *
+ * SHAPE is
+ *   lists     DEGREE linked lists
+ *   buckets   a table of linked lists of DEGREE objects each
+ *   table     an array with the address of each object
+ *   tree      a tree, each of whose objects has DEGREE children
+ *   graph     DEGREE addresses of others in each object, whichever they are; the first 16 objects are known
+ * of OBJECTS objects of BYTES (a request, so a cell may be larger). With VALUES each object has one more, which holds no addresses: of BYTES, too. The objects
+ * are made one after the other, and their values behind each; then the order in which they become parts of the shape is drawn.
+ *
+ * The times are those between the events of the beginning and the end of marking, for each object (values count as well): on the clock, and on the
+ * CPUs by all threads, median and least. Exit status: 0; 1 where an object was lost; 2 for a wrong argument; 3 without memory.
+ */
+#include "report.h"
+
+typedef struct Object Object;
+
+struct Object {
+    uint64_t number;
+    Object *value;
+    Object *others[];
+};
+
+enum { KNOWN = 16, MOST_DEGREE = 1 << 20 };
+
+static Object **root;
+static double begun_s, marked_s, begun_cpu_s, marked_cpu_s;
+
+static double process_cpu_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static void on_marking(GC_EventType event) {
+    if (event == GC_EVENT_MARK_START) {
+        begun_s = now_s();
+        begun_cpu_s = process_cpu_s();
+    } else if (event == GC_EVENT_MARK_END) {
+        marked_s = now_s() - begun_s;
+        marked_cpu_s = process_cpu_s() - begun_cpu_s;
+    }
+}
+
+static void *made(void *at) {
+    if (!at) {
+        fprintf(stderr, "strewn: out of memory\n");
+        exit(3);
+    }
+    return at;
+}
+
+/* The objects, in no order. Uncollectable, so that they stay until the shape holds them. */
+static Object **strew(long n, long bytes, int values) {
+    Object **objects = made(GC_MALLOC_UNCOLLECTABLE(n * sizeof *objects));
+    for (long i = 0; i < n; i++) {
+        objects[i] = made(GC_MALLOC(bytes));
+        if (values) {
+            objects[i]->value = made(GC_MALLOC_ATOMIC(bytes));
+            objects[i]->value->number = ~0u;
+        }
+    }
+    uint64_t state = 2001;
+    for (long i = n; i > 1; i--) {
+        long other = random_next(&state) % i;
+        Object *object = objects[i - 1];
+        objects[i - 1] = objects[other];
+        objects[other] = object;
+    }
+    for (long i = 0; i < n; i++)
+        objects[i]->number = i;
+    return objects;
+}
+
+static void build(const char *shape, Object **objects, long n, long degree) {
+    uint64_t state = 1959;
+    long heads = !strcmp(shape, "lists") ? degree : !strcmp(shape, "buckets") ? (n + degree - 1) / degree : !strcmp(shape, "table") ? n : KNOWN;
+    root = made(GC_MALLOC(heads * sizeof *root));
+    for (long i = 0; i < n; i++) {
+        Object *object = objects[i];
+        if (!strcmp(shape, "lists") || !strcmp(shape, "buckets")) {
+            object->others[0] = root[i % heads];
+            root[i % heads] = object;
+        } else if (!strcmp(shape, "table")) {
+            root[i] = object;
+        } else if (!strcmp(shape, "tree")) {
+            for (long k = 0; k < degree && i * degree + k + 1 < n; k++)
+                object->others[k] = objects[i * degree + k + 1];
+        } else {
+            for (long k = 0; k < degree; k++)
+                object->others[k] = objects[random_next(&state) % n];
+        }
+    }
+    if (!strcmp(shape, "tree") || !strcmp(shape, "graph"))
+        for (long i = 0; i < KNOWN && i < n; i++)
+            root[i] = objects[i];
+}
+
+static void look_at(const Object *object, unsigned char *seen, long n, int values) {
+    uint64_t number = object->number;
+    if (number >= (uint64_t)n || (values && object->value->number != ~0u)) {
+        fprintf(stderr, "strewn: an object is number %" PRIu64 " of %ld: lost by the collector\n", number, n);
+        exit(1);
+    }
+    seen[number] = 1;
+}
+
+/* How many objects the shape holds. */
+static long count(const char *shape, long n, long heads, long degree, int values) {
+    unsigned char *seen = calloc(n, 1);
+    const Object **waiting = malloc((n + heads) * sizeof *waiting);
+    long left = 0, found = 0;
+    int chained = !strcmp(shape, "lists") || !strcmp(shape, "buckets");
+    if (!seen || !waiting)
+        made(0);
+    if (!strcmp(shape, "table"))
+        degree = 0;
+    for (long i = 0; i < heads; i++)
+        if (root[i] && !(root[i]->number < (uint64_t)n && seen[root[i]->number])) {
+            look_at(root[i], seen, n, values);
+            waiting[left++] = root[i];
+        }
+    while (left > 0) {
+        const Object *object = waiting[--left];
+        found++;
+        for (long k = 0; k < (chained ? 1 : degree); k++) {
+            const Object *other = object->others[k];
+            if (other && !(other->number < (uint64_t)n && seen[other->number])) {
+                look_at(other, seen, n, values);
+                waiting[left++] = other;
+            }
+        }
+    }
+    free(seen);
+    free(waiting);
+    return found;
+}
+
+int main(int argc, char **argv) {
+    const char *shape = argc > 1 ? argv[1] : "lists";
+    int chained = !strcmp(shape, "lists") || !strcmp(shape, "buckets"), flat = !strcmp(shape, "table");
+    if (!chained && !flat && strcmp(shape, "tree") && strcmp(shape, "graph")) {
+        fprintf(stderr, "strewn: the shape is '%s', must be lists, buckets, table, tree or graph\n", shape);
+        return 2;
+    }
+    long n = argument(argc, argv, 2, "OBJECTS", 100000, KNOWN, 1L << 32);
+    long bytes = argument(argc, argv, 3, "BYTES", 256, sizeof(Object) + sizeof(Object *), 1 << 20);
+    long degree = argument(argc, argv, 4, "DEGREE", !strcmp(shape, "lists") ? 1000 : 2, 1, MOST_DEGREE);
+    int values = argument(argc, argv, 5, "VALUES", 0, 0, 1);
+    long collections = argument(argc, argv, 6, "COLLECTIONS", 5, 1, 10000);
+    if (!chained && !flat && (long)sizeof(Object) + degree * (long)sizeof(Object *) > bytes) {
+        fprintf(stderr, "strewn: %ld addresses do not fit into an object of %ld bytes: give more BYTES or a smaller DEGREE\n", degree, bytes);
+        return 2;
+    }
+    GC_INIT();
+    GC_disable();
+    Object **objects = strew(n, bytes, values);
+    build(shape, objects, n, degree);
+    long heads = !strcmp(shape, "lists") ? degree : !strcmp(shape, "buckets") ? (n + degree - 1) / degree : flat ? n : KNOWN;
+    long before = count(shape, n, heads, degree, values);
+    GC_FREE(objects);
+    objects = 0;
+    GC_enable();
+    GC_gcollect();
+    GC_set_on_collection_event(on_marking);
+    double *times = malloc(collections * sizeof *times), *cpu = malloc(collections * sizeof *cpu);
+    for (long i = 0; i < collections; i++) {
+        GC_gcollect();
+        times[i] = marked_s;
+        cpu[i] = marked_cpu_s;
+    }
+    GC_set_on_collection_event(0);
+    qsort(times, collections, sizeof *times, compare_doubles);
+    qsort(cpu, collections, sizeof *cpu, compare_doubles);
+    long after = count(shape, n, heads, degree, values);
+    if (after != before) {
+        fprintf(stderr, "strewn: %ld objects of %ld are left: lost by the collector\n", after, before);
+        return 1;
+    }
+    double ns = 1e9 / (after * (1 + values));
+    printf("strewn shape=%s objects=%ld bytes=%ld degree=%ld values=%d collections=%ld mark_ns=%.1f mark_min_ns=%.1f cpu_ns=%.1f cpu_min_ns=%.1f gcs=%lu"
+           " heap_mb=%.1f rss_mb=%.1f\n",
+           shape, after, bytes, degree, values, collections, times[collections / 2] * ns, times[0] * ns, cpu[collections / 2] * ns, cpu[0] * ns,
+           (unsigned long)GC_get_gc_no(), GC_get_heap_size() / 1048576.0, peak_rss_mib());
+    free(times);
+    free(cpu);
+    return 0;
+}
