@@ -8,6 +8,9 @@ use larder_units::{Bytes, Nanos};
 use crate::follow::ProcessSummary;
 use crate::launch::Outcome;
 
+/// Processes that have a row each, where more than one used the heap.
+const ROWS: usize = 32;
+
 /// The summary, in whole lines.
 pub fn text(outcome: &Outcome) -> String {
     match outcome.processes.as_slice() {
@@ -101,11 +104,26 @@ fn several_processes(processes: &[ProcessSummary], outcome: &Outcome) -> String 
         "returned"
     )
     .expect("a String takes every text");
-    for process in processes {
+    let shown = largest(processes, ROWS, |process| process.allocated);
+    for process in &shown {
         out += &row(&format!("{} ({})", shortened(&process.program, 14), process.pid), process);
+    }
+    if shown.len() < processes.len() {
+        let others = processes.len() - shown.len();
+        writeln!(out, "and {others} others, each of which allocated less (--log FILE has the cycles of all)")
+            .expect("a String takes every text");
     }
     out += &row("total", &total(processes, outcome));
     out.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// As many as `most` of them, by their size, in the order that they have.
+fn largest<T, K: Ord>(all: &[T], most: usize, size: impl Fn(&T) -> K) -> Vec<&T> {
+    let mut places: Vec<_> = (0..all.len()).collect();
+    places.sort_by_key(|&i| std::cmp::Reverse(size(&all[i])));
+    places.truncate(most);
+    places.sort_unstable();
+    places.into_iter().map(|i| &all[i]).collect()
 }
 
 /// Sums over processes: memory is that of all at their last cycles, the rate is over the whole run.
@@ -226,5 +244,13 @@ mod tests {
         assert_eq!(rate(Bytes(100), Nanos(500_000_000)), Bytes(200));
         assert_eq!(rate(Bytes(100), Nanos(0)), Bytes::ZERO);
         assert_eq!(share(Bytes(1), Bytes(8)), "12.5 %");
+    }
+
+    #[test]
+    fn the_largest_have_rows_in_the_order_in_which_they_began() {
+        let sizes = |most| largest(&[3, 9, 1, 7], most, |&size| size).into_iter().copied().collect::<Vec<_>>();
+        assert_eq!(sizes(2), [9, 7]);
+        assert_eq!(sizes(3), [3, 9, 7]);
+        assert_eq!(sizes(5), [3, 9, 1, 7]);
     }
 }

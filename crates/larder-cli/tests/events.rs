@@ -373,6 +373,9 @@ fn more_processes_than_files_can_be_open_are_all_counted() {
     let text = stderr(&shell.output().unwrap());
     assert!(text.starts_with("larder: 900 processes used the heap"), "{text}");
     assert!(text.lines().last().unwrap().starts_with("total                        900"), "{text}");
+    // A row for each of some, and one for all others.
+    assert_eq!(text.lines().filter(|line| line.starts_with("many (")).count(), 32, "{text}");
+    assert!(text.contains("\nand 868 others, "), "{text}");
 }
 
 #[test]
