@@ -8,6 +8,7 @@ use larder_percpu::Level;
 use larder_policy::labs::Sizes;
 use larder_units::Bytes;
 use mini::*;
+use std::io::Write;
 use std::sync::Barrier as Meeting;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -78,6 +79,15 @@ fn threads_that_allocate_do_not_disturb_each_other() {
 /// A thread that panics ends the test: others would wait for it at a meeting.
 struct EndsTheTest;
 
+/// Has panics say why at once. What a test prints is shown when it has ended, and this one would never.
+fn say_panics_at_once() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        _ = writeln!(std::io::stderr(), "{panic}");
+        before(panic);
+    }));
+}
+
 impl Drop for EndsTheTest {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -91,6 +101,7 @@ impl Drop for EndsTheTest {
 fn old_objects_come_from_the_buffers_of_whoever_has_them() {
     const THREADS: usize = 64;
     const OBJECTS: u64 = 200;
+    say_panics_at_once();
     let sizes = |kib: usize| Sizes::fixed(Bytes(kib << 10));
     // One buffer of 32 KiB on each CPU.
     let by_processor = 1.5 + larder_sys::cpus::allowed() as f64 / 32.0;
