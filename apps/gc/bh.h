@@ -3,7 +3,7 @@
 #include "thesis.h"
 
 int main(int argc, char **argv) {
-    threads = thesis_threads(argc, argv);
+    threads = thesis_threads(argc, argv, 4);
     bodies_count = thesis_size(argc, argv, 3, "BODIES", 4000, 100000, 2, 10000000);
     steps = thesis_size(argc, argv, 4, "STEPS", 6, 30, 1, 1000000);
     one_builder = BH_ONE_BUILDER;
@@ -14,7 +14,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     thesis_begin(BH_NAME, threads, checksum(), seconds);
-    printf(" bodies=%ld steps=%ld energy_drift=%.2e", bodies_count, steps, energy_drift());
+    printf(" bodies=%ld steps=%ld objects=%ld energy_drift=%.2e", bodies_count, steps, objects_made(), energy_drift());
     thesis_end();
     return 0;
 }

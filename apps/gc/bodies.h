@@ -84,6 +84,8 @@ static _Atomic long next_cell, next_bunch;
 static Vector thread_low[MOST_THREADS], thread_high[MOST_THREADS];
 static int (*thread_count)[CELLS]; /* bodies of a thread in a cell, then where its next one goes */
 static int *cell_of;
+static _Thread_local long own_nodes; /* that this thread made */
+static _Atomic long nodes_made;
 static double first_energy, last_energy;
 
 static int octant(Vector place, Vector middle) {
@@ -101,6 +103,7 @@ static Node *new_node(double size) {
         exit(3);
     }
     node->size = size;
+    own_nodes++;
     return node;
 }
 
@@ -342,6 +345,7 @@ static void *simulate(void *argument) {
                 body->thing.centre.z += body->speed.z * TIME_STEP;
             }
     }
+    nodes_made += own_nodes;
     return 0;
 }
 
@@ -404,6 +408,9 @@ static double run_simulation(void) {
     run_threads(threads, simulate);
     return now_s() - start;
 }
+
+/* Objects allocated by all threads: nodes, what each step has beside them, bodies, and the three arrays over bodies and threads. */
+static inline long objects_made(void) { return nodes_made + 2 * (steps + 1) + bodies_count + 3; }
 
 /* The part of the energy that was gained or lost. */
 static double energy_drift(void) { return fabs(last_energy / first_energy - 1); }

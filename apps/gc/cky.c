@@ -216,6 +216,8 @@ static void end_sentence(void) {
     sum = sum_add(sum, trees);
 }
 
+static long larger(long a, long b) { return a > b ? a : b; }
+
 static int alone(void) { return pthread_barrier_wait(&barrier) == PTHREAD_BARRIER_SERIAL_THREAD; }
 
 static void *parse(void *argument) {
@@ -240,10 +242,11 @@ static void *parse(void *argument) {
 }
 
 int main(int argc, char **argv) {
-    threads = thesis_threads(argc, argv);
+    threads = thesis_threads(argc, argv, 5);
     sentences = thesis_size(argc, argv, 3, "SENTENCES", 6, 200, 1, 1000000);
     least_words = thesis_size(argc, argv, 4, "LEAST_WORDS", 24, 36, 4, MOST_WORDS);
-    most_words = thesis_size(argc, argv, 5, "MOST_WORDS", 48, 100, least_words, MOST_WORDS);
+    /* Sentences that are asked to be longer than the preset's longest are all of that length. */
+    most_words = thesis_size(argc, argv, 5, "MOST_WORDS", larger(48, least_words), larger(100, least_words), least_words, MOST_WORDS);
     report_start();
     make_tables();
     pthread_barrier_init(&barrier, 0, threads);

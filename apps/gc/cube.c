@@ -178,7 +178,7 @@ static void check_way(const State *state, const State *first) {
 }
 
 int main(int argc, char **argv) {
-    threads = thesis_threads(argc, argv);
+    threads = thesis_threads(argc, argv, 5);
     depth = thesis_size(argc, argv, 3, "DEPTH", 2, 3, 1, 6);
     kept = thesis_size(argc, argv, 4, "KEPT", 20, 20, 1, MOST_KEPT);
     rounds = thesis_size(argc, argv, 5, "ROUNDS", 5, 5, 1, 1000);

@@ -79,7 +79,7 @@ static void *work(void *argument) {
 }
 
 int main(int argc, char **argv) {
-    threads = thesis_threads(argc, argv);
+    threads = thesis_threads(argc, argv, 4);
     n = thesis_size(argc, argv, 3, "N", 150, 1000, 1, 8000);
     products = thesis_size(argc, argv, 4, "PRODUCTS", 20, 30, 1, 1000000);
     report_start();

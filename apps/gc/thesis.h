@@ -5,7 +5,7 @@
  *
  *     PROGRAM [THREADS [PRESET [SIZE ...]]]
  *
- * where PRESET is `ci` (a second at most; the default) or `thesis` (the sizes of sections 2.4 and 3.5), and sizes that
+ * where PRESET is `ci` (a second at most; the default) or `thesis` (the sizes of section 2.4; of Cube those of 1.1), and sizes that
  * follow replace the preset's. They print one line,
  *
  *     PROGRAM T=THREADS sum=CHECKSUM time_s=SECONDS gc_ms=MILLISECONDS ...
@@ -22,7 +22,12 @@ enum { MOST_THREADS_OF_THESIS = 4096 };
 
 static int thesis_sizes;
 
-static inline long thesis_threads(int argc, char **argv) {
+/* The number of threads; the program takes `most` arguments. */
+static inline long thesis_threads(int argc, char **argv, int most) {
+    if (argc > 1 + most) {
+        fprintf(stderr, "%s: '%s' is one argument too many: there may be %d\n", argv[0], argv[1 + most], most);
+        exit(2);
+    }
     const char *preset = argc > 2 ? argv[2] : "ci";
     thesis_sizes = !strcmp(preset, "thesis");
     if (!thesis_sizes && strcmp(preset, "ci")) {

@@ -54,7 +54,7 @@ static void *allocate_and_release(void *argument) {
 }
 
 int main(int argc, char **argv) {
-    threads = thesis_threads(argc, argv);
+    threads = thesis_threads(argc, argv, 5);
     objects = thesis_size(argc, argv, 3, "OBJECTS", 20000, 100000, 1, 100000000);
     rounds = thesis_size(argc, argv, 4, "ROUNDS", 5, 30, 1, 1000000);
     const char *library = argc > 5 ? argv[5] : "gc";

@@ -77,7 +77,7 @@ static void *take_turns(void *argument) {
 }
 
 int main(int argc, char **argv) {
-    threads = thesis_threads(argc, argv);
+    threads = thesis_threads(argc, argv, 5);
     long kib = thesis_size(argc, argv, 3, "KIB", 1024, 5 * 1024, 1, 1 << 24);
     rounds = thesis_size(argc, argv, 4, "ROUNDS", 2, 4, 1, 1000000);
     const char *release = argc > 5 ? argv[5] : "collect";

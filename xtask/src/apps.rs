@@ -202,7 +202,43 @@ fn run_program(program: &str, binary: &Path, ways: &[Way], first: &mut Option<St
             *first = first.take().or(sum);
         }
     }
+    if let Some(way) = ways.first() {
+        tally += refuse(program, binary, way)?;
+    }
     println!("ok      {program}: {} runs", tally.passed);
+    Ok(tally)
+}
+
+/// Arguments that every program refuses, and what it says of them.
+const REFUSED: &[(&[&str], &str)] = &[
+    (&["0"], "THREADS is '0', must be a number from 1 to"),
+    (&["two"], "THREADS is 'two', must be a number"),
+    (&["2", "large"], "the preset is 'large', must be ci or thesis"),
+    (&["2", "ci", "99999999999"], "is '99999999999', must be a number"),
+    (&["2", "ci", "4", "4", "4", "4"], "one argument too many"),
+];
+
+/// Arguments that are wrong end a program with status 2 and a line that says why; a preset's size that does not fit to a given one is none of them.
+fn refuse(program: &str, binary: &Path, way: &Way) -> Result<Tally> {
+    let mut tally = Tally::default();
+    for (arguments, wanted) in REFUSED {
+        let output = output_of(on_library(binary, &way.lib).args(*arguments))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() == Some(2) && output.stdout.is_empty() && said.contains(wanted) {
+            tally.passed += 1;
+        } else {
+            tally.fail(format!("{program} {}: {}; {said}", arguments.join(" "), output.status));
+        }
+    }
+    if program == "cky" {
+        for least in ["49", "60"] {
+            let output = output_of(on_library(binary, &way.lib).args(["2", "ci", "1", least]))?;
+            match sum_of(program, "2", &String::from_utf8_lossy(&output.stdout)) {
+                Some(_) => tally.passed += 1,
+                None => tally.fail(format!("cky, sentences of {least} words at least: {}", output.status)),
+            }
+        }
+    }
     Ok(tally)
 }
 
