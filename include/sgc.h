@@ -15,6 +15,10 @@
 #ifndef GC_THREADS
 #define GC_THREADS
 #endif
+/* Of what libgc advises against, the variables belong to this interface: it has no functions to set them. */
+#ifndef GC_ATTR_DEPRECATED
+#define GC_ATTR_DEPRECATED
+#endif
 #include "gc/gc.h"
 
 #include <errno.h>
@@ -30,7 +34,8 @@ typedef struct SGC_attr SGC_attr_t;
 /* Spelled with underscores, `inline` is also known in C90, which is what programs of SGC's time are written in. */
 
 /* Initialises the collector, which will mark with `ngcp` threads: at least 1, at most what the library allows (16). Exactly once, before any other
- * call of this library; `attributes` is null. Sets GC_free_space_divisor to SGC's default of 4 unless the environment says otherwise.
+ * call of this library; `attributes` is null. Sets GC_free_space_divisor to SGC's default of 4. Where the environment names markers (GC_MARKERS) or a divisor
+ * (GC_FREE_SPACE_DIVISOR), those count.
  *
  * Returns 0; EINVAL for other arguments; EALREADY, and changes nothing, where the collector is initialised.
  * threads: start; collector: no; handler: no */
