@@ -128,7 +128,7 @@ pub struct Owners {
     frees: AtomicBool,
     /// Times an era began. Sync: under `era`.
     eras: AtomicU64,
-    /// The leading CPUs of each CPU's core, package and node, 16 bits each, and a bit that says that they are known.
+    /// The numbers of each CPU's core, package and node, 16 bits each, and a bit that says that they are known.
     ///
     /// Sync: written before the heap is used.
     places: [AtomicU64; MOST_CPUS],
@@ -242,17 +242,17 @@ impl Owners {
         Ratio::from_thousandths(self.ratio.load(Ordering::Relaxed))
     }
 
-    /// Says which CPUs lead the core, the package and the node of a CPU (see `larder_sys::topology::leader`).
+    /// Says which core, package and node a CPU is in, by numbers of which those of one level are told apart.
     pub fn set_place(&self, cpu: usize, [core, package, node]: [usize; 3]) {
         const KNOWN: u64 = 1 << 48;
         if let Some(place) = self.places.get(cpu) {
-            let packed = |leader: usize| leader as u64 & 0xFFFF;
+            let packed = |number: usize| number as u64 & 0xFFFF;
             place.store(KNOWN | packed(core) << 32 | packed(package) << 16 | packed(node), Ordering::Relaxed);
         }
     }
 
-    /// The leading CPU of a CPU's core (0), package (1) or node (2); the CPU itself where its place is not known.
-    pub fn leader(&self, cpu: usize, level: usize) -> usize {
+    /// The number of a CPU's core (0), package (1) or node (2); the CPU's own where its place is not known.
+    pub fn place(&self, cpu: usize, level: usize) -> usize {
         match self.places.get(cpu).map_or(0, |place| place.load(Ordering::Relaxed)) {
             0 => cpu,
             place => (place >> [32, 16, 0][level] & 0xFFFF) as usize,

@@ -114,6 +114,29 @@ fn from_environment(mut setting: Setting) -> Setting {
     setting
 }
 
+/// Numbers the cores, the packages or the nodes of a machine from 0 on, by the CPUs that lead them. As owners, leaders themselves would be as many as the
+/// machine has CPUs, and two that are a multiple of [`MOST`] apart would be one.
+struct Numbered {
+    /// By leader.
+    numbers: [u16; MOST_CPUS],
+    next: u16,
+}
+
+impl Numbered {
+    const fn new() -> Self {
+        Self { numbers: [0; MOST_CPUS], next: 0 }
+    }
+
+    /// The number of what `leader` leads, of which `cpu` is a part. CPUs come in order, so a leader before those that it leads.
+    fn number(&mut self, cpu: usize, leader: usize) -> usize {
+        if leader == cpu {
+            self.numbers[cpu] = self.next;
+            self.next += 1;
+        }
+        usize::from(self.numbers.get(leader).copied().unwrap_or(0))
+    }
+}
+
 /// Chooses the setting, before the heap is used.
 pub(crate) fn set_up(setting: Setting) {
     let setting = from_environment(setting);
@@ -136,8 +159,15 @@ pub(crate) fn set_up(setting: Setting) {
     HEAP.owners.set_ratio(setting.ratio.unwrap_or(Ratio::ONE));
     REGULATED.store(setting.sharing == Sharing::LocalityAware && setting.ratio.is_none(), Ordering::Relaxed);
     BY.store(setting.by as u8, Ordering::Relaxed);
+    let mut places = [Numbered::new(), Numbered::new(), Numbered::new()];
     for cpu in 0..cpus::possible().min(MOST_CPUS) {
-        HEAP.owners.set_place(cpu, [Level::Core, Level::Package, Level::Node].map(|level| leader(level, cpu)));
+        let mut place = [0; 3];
+        for ((number, level), numbered) in
+            place.iter_mut().zip([Level::Core, Level::Package, Level::Node]).zip(&mut places)
+        {
+            *number = numbered.number(cpu, leader(level, cpu));
+        }
+        HEAP.owners.set_place(cpu, place);
     }
     HEAP.owners.set_sharing(setting.sharing);
 }
@@ -173,13 +203,12 @@ pub(crate) fn current() -> Option<usize> {
         return None;
     }
     let thread = REGISTRY.current()?;
-    // A place in the list of leaders is the leader's own number: they are dense enough.
-    let led = |level: usize| HEAP.owners.leader(cpus::current(), level);
+    let place = |level: usize| HEAP.owners.place(cpus::current(), level);
     let owner = match BY.load(Ordering::Relaxed) {
         2 => cpus::current(),
-        3 => led(0),
-        4 => led(1),
-        5 => led(2),
+        3 => place(0),
+        4 => place(1),
+        5 => place(2),
         0 => HEAP.labs.current_index().unwrap_or(thread.number()),
         _ => thread.number(),
     };
@@ -264,6 +293,22 @@ fn limit() -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn owners_that_are_places_have_numbers_from_0_on() {
+        // Two nodes of 128 CPUs: as CPUs their leaders would be one owner, and seem to be 129.
+        let numbers = |leader: fn(usize) -> usize, cpus: usize| {
+            let mut numbered = Numbered::new();
+            (0..cpus).map(|cpu| numbered.number(cpu, leader(cpu))).collect::<Vec<_>>()
+        };
+        let nodes = numbers(|cpu| cpu & !127, 256);
+        assert!(nodes[..128].iter().all(|&node| node == 0) && nodes[128..].iter().all(|&node| node == 1));
+        // The second hardware threads of four cores are the later CPUs.
+        assert_eq!(numbers(|cpu| cpu % 4, 8), [0, 1, 2, 3, 0, 1, 2, 3]);
+        assert_eq!(numbers(|cpu| cpu & !1, 6), [0, 0, 1, 1, 2, 2]);
+        // A CPU that is offline is with CPU 0.
+        assert_eq!(numbers(|cpu| if cpu < 4 { 0 } else { cpu & !1 }, 6), [0, 0, 0, 0, 1, 1]);
+    }
 
     #[test]
     fn settings_are_read() {
