@@ -3,8 +3,10 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use support::{Folder, larder, larder_with, stderr, stdout};
 
@@ -34,6 +36,40 @@ fn a_folder_that_cannot_be_made_is_named_before_anything_runs() {
     let output = larder(&folder).args(["experiment", "thesis-3", "-o"]).arg(folder.path("file/out")).output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("file/out cannot be made"), "{}", stderr(&output));
+}
+
+#[test]
+fn who_interrupts_it_is_told_so_and_finds_no_files() {
+    let Some(stage) = std::env::var_os("LARDER_STAGE") else { return };
+    if !Path::new(&stage).join("apps/cube").is_file() {
+        eprintln!("SKIPPED: the programs were not compiled (apt-get install gcc libc6-dev)");
+        return;
+    }
+    let folder = Folder::new();
+    let mut tool = larder_with(&Path::new(&stage).join("lib"))
+        .args(["experiment", "thesis-5", "--output"])
+        .arg(&folder.0)
+        .process_group(0)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(tool.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("1 of ") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it ended by itself");
+    }
+    // As a terminal does: to everybody in the group.
+    // SAFETY: the call touches no memory.
+    assert_eq!(unsafe { libc::kill(-(tool.id() as libc::pid_t), libc::SIGINT) }, 0);
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    let status = tool.wait().unwrap();
+    // Between two runs the signal is the tool's own.
+    assert!(status.code() == Some(130) || status.signal() == Some(libc::SIGINT), "{status}: {rest}");
+    assert!(status.code().is_none() || rest.contains("interrupted: nothing was written"), "{rest}");
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
 }
 
 /// Runs an experiment at its smallest on the staged Larder; returns what it printed, its page and its JSON.

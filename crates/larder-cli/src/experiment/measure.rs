@@ -10,14 +10,21 @@ use indicatif::{ProgressBar, ProgressStyle};
 use larder_events::Counter;
 use serde_json::{Value, json};
 
+use super::Size;
 use crate::doctor;
 use crate::exit::Failure;
 use crate::follow::{ProcessSummary, Times};
 use crate::launch::{self, Output};
 use crate::library::{self, Library};
 
-/// So long after the beginning no further round begins: a default run ends within half an hour.
-pub const ENOUGH: Duration = Duration::from_secs(20 * 60);
+/// A default run ends within half an hour: no further round begins that would end later than so long after the beginning. What an experiment runs
+/// afterwards, a round at least, takes some minutes.
+const ENOUGH: Duration = Duration::from_secs(24 * 60);
+
+/// Whether there is time for another round, `elapsed` after the beginning, where the longest so far took `longest`.
+pub fn is_time_for_another(elapsed: Duration, longest: Duration) -> bool {
+    elapsed + longest <= ENOUGH
+}
 
 /// Where programs and libraries are.
 pub struct Bench {
@@ -26,6 +33,8 @@ pub struct Bench {
     /// The folder that Larder was staged in.
     stage: PathBuf,
     begun: Instant,
+    /// All rounds are run, however long they take.
+    patient: bool,
 }
 
 /// One way to run one program.
@@ -152,7 +161,7 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
 
 impl Bench {
     /// Finds everything, or says what is missing.
-    pub fn new() -> Result<Self, Failure> {
+    pub fn new(size: Size) -> Result<Self, Failure> {
         let larder = library::find()?;
         let stage = larder.folder.parent().unwrap_or(Path::new("/")).to_owned();
         if !stage.join("apps").is_dir() {
@@ -167,7 +176,13 @@ impl Bench {
         if stock.is_none() {
             note!("no libgc is installed to compare with (Debian: apt install libgc1)");
         }
-        Ok(Self { larder, stock: stock.map(|folder| Library { folder }), stage, begun: Instant::now() })
+        Ok(Self {
+            larder,
+            stock: stock.map(|folder| Library { folder }),
+            stage,
+            begun: Instant::now(),
+            patient: size == Size::Full,
+        })
     }
 
     /// Whether there is a stock library.
@@ -187,11 +202,13 @@ impl Bench {
         let mut all: Vec<Series> =
             cases.into_iter().map(|case| Series { case, runs: Vec::new(), failure: None }).collect();
         let mut sums: HashMap<String, (String, String)> = HashMap::new();
+        let mut longest = Duration::ZERO;
         for round in 0..rounds {
-            if round > 0 && self.begun.elapsed() > ENOUGH {
+            if round > 0 && !self.patient && !is_time_for_another(self.begun.elapsed(), longest) {
                 note!("{round} of {rounds} rounds: the time is up");
                 break;
             }
+            let begun = Instant::now();
             for series in &mut all {
                 let case = &series.case;
                 let what = format!("{} {} {}", case.program, case.arguments[0], case.version);
@@ -206,7 +223,11 @@ impl Bench {
                 }
                 let measured = match self.run(case) {
                     Ok(measured) => measured,
-                    Err(RunError::Ended { status, message }) if case.stock && !INTERRUPTED.contains(&status) => {
+                    Err(RunError::Ended { status, .. }) if INTERRUPTED.contains(&status) => {
+                        bar.finish_and_clear();
+                        return Err(Failure { message: "interrupted: nothing was written".to_owned(), status });
+                    }
+                    Err(RunError::Ended { message, .. }) if case.stock => {
                         bar.suspend(|| note!("on the stock library: {message}"));
                         series.failure = Some(message);
                         bar.inc(1);
@@ -232,6 +253,7 @@ impl Bench {
                 series.runs.push(measured);
                 bar.inc(1);
             }
+            longest = longest.max(begun.elapsed());
         }
         bar.finish_and_clear();
         Ok(all)
@@ -298,6 +320,19 @@ impl Bench {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rounds_that_would_end_too_late_do_not_begin() {
+        let minutes = |n: u64| Duration::from_secs(n * 60);
+        // Latencies are measured after the programs: four minutes.
+        for (round, wanted) in [(2, 12), (7, 3), (10, 2), (13, 1), (40, 1)] {
+            let mut done = 1;
+            while is_time_for_another(minutes(done * round), minutes(round)) {
+                done += 1;
+            }
+            assert_eq!(done, wanted, "of {round} minutes");
+        }
+    }
 
     #[test]
     fn the_median_leaves_out_what_is_no_number() {

@@ -166,9 +166,9 @@ pub fn run(arguments: &ExperimentArguments) -> Result<u8, Failure> {
     let open = |ending| ResultFile::open(&arguments.output.join(format!("{name}.{ending}")));
     let (html, json) = (open("html")?, open("json")?);
     let report = match arguments.name {
-        Name::Thesis2 => thesis::chapter_2(&measure::Bench::new()?, size)?,
-        Name::Thesis3 => thesis::chapter_3(&measure::Bench::new()?, size)?,
-        Name::Thesis5 => thesis::chapter_5(&measure::Bench::new()?, size)?,
+        Name::Thesis2 => thesis::chapter_2(&measure::Bench::new(size)?, size)?,
+        Name::Thesis3 => thesis::chapter_3(&measure::Bench::new(size)?, size)?,
+        Name::Thesis5 => thesis::chapter_5(&measure::Bench::new(size)?, size)?,
         Name::Vee05 => labs::vee05(size)?,
         Name::Hab => labs::hab(size)?,
         Name::Hotspot => hotspot::hotspot(size, arguments.only.as_deref())?,

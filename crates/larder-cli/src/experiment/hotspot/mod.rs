@@ -9,13 +9,13 @@ mod log;
 pub mod runs;
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::html::{Axis, Chart, Series, shown};
-use super::measure::{ENOUGH, median};
+use super::measure::{is_time_for_another, median};
 use super::{Report, Size};
 use crate::exit::Failure;
 use runs::{Contender, Load, Machines, Measured};
@@ -86,11 +86,13 @@ fn measure(machines: &Machines, loads: Vec<Load>, rounds: usize) -> Result<Vec<C
     let bar = ProgressBar::new((loads.len() * rounds * Contender::ALL.len()) as u64);
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {eta} {msg}").expect("a valid template"));
     let mut all: Vec<Compared> = loads.into_iter().map(|load| Compared { load, runs: HashMap::new() }).collect();
+    let mut longest = Duration::ZERO;
     for round in 0..rounds {
-        if round > 0 && begun.elapsed() > ENOUGH {
+        if round > 0 && !is_time_for_another(begun.elapsed(), longest) {
             note!("{round} of {rounds} rounds: the time is up");
             break;
         }
+        let began = Instant::now();
         for compared in &mut all {
             for turn in 0..Contender::ALL.len() {
                 let contender = Contender::ALL[(turn + round) % Contender::ALL.len()];
@@ -116,6 +118,7 @@ fn measure(machines: &Machines, loads: Vec<Load>, rounds: usize) -> Result<Vec<C
                 bar.inc(1);
             }
         }
+        longest = longest.max(began.elapsed());
     }
     bar.finish_and_clear();
     Ok(all)
