@@ -95,7 +95,17 @@ fn quick_by(mut tool: Command, stage: &Path, name: &str) -> Option<(String, Stri
     assert!(output.status.success(), "{}", stderr(&output));
     let read = |suffix: &str| fs::read_to_string(folder.path(&format!("{name}.{suffix}"))).unwrap();
     let json = serde_json::from_str(&read("json")).expect("what is written is JSON");
-    Some((stdout(&output), read("html"), json))
+    let page = read("html");
+    for table in page.split("<table>").skip(1).filter_map(|rest| rest.split("</table>").next()) {
+        for row in table.lines().filter(|line| line.contains("<td>")) {
+            assert_eq!(
+                row.matches("<td>").count(),
+                table.matches("<th>").count(),
+                "cells and columns of {row} in {table}"
+            );
+        }
+    }
+    Some((stdout(&output), page, json))
 }
 
 #[test]
@@ -103,6 +113,13 @@ fn thesis_2_has_the_thesis_numbers_beside_ours() {
     let Some((text, page, json)) = quick("thesis-2") else { return };
     for wanted in ["PS, thesis", "25.68", "79.2M", "remote block ratio", "AL"] {
         assert!(text.contains(wanted) && page.contains(wanted), "{wanted} is missing in\n{text}");
+    }
+    // What threads that take turns do to each figure.
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 4) {
+        assert!(
+            page.contains("a level line is the best") && page.contains("only one of them works at a time"),
+            "{text}"
+        );
     }
     // Two of figure 2.4, two of 2.5, four each of 2.6 to 2.8.
     assert_eq!(page.matches("<svg").count(), 16);

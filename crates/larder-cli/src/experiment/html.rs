@@ -65,7 +65,8 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62em;marg
 table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid #bbb;padding:.2em .6em;text-align:right}\
 td:first-child,th:first-child{text-align:left}th{background:#eee}.theirs{color:#777}figure{display:inline-block;margin:.5em}\
 svg{background:#fff;border:1px solid #ddd}figcaption{font-weight:600}h2{margin-top:2em}";
-const COLOURS: [&str; 8] = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#555555"];
+const COLOURS: [&str; 9] =
+    ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#555555", "#e377c2"];
 
 impl Page {
     /// An empty page.
@@ -164,9 +165,16 @@ impl Chart {
         std::iter::successors(Some(first), |mark| Some(next(mark))).take_while(|mark| *mark <= end).collect()
     }
 
+    /// Of the picture: where there are many bars, as wide as their names need.
+    fn width(&self) -> f64 {
+        const OF_A_BAR: f64 = 46.0;
+        WIDTH.max(LEFT + RIGHT + OF_A_BAR * self.bars.len() as f64)
+    }
+
     fn svg(&self) -> String {
+        let width = self.width();
         let mut out = format!(
-            "<figure><figcaption>{}</figcaption><svg width={WIDTH} height={} viewBox='0 0 {WIDTH} {}' font-size=11 font-family=sans-serif>\n",
+            "<figure><figcaption>{}</figcaption><svg width={width} height={} viewBox='0 0 {width} {}' font-size=11 font-family=sans-serif>\n",
             escaped(&self.title),
             HEIGHT + self.legend_height(),
             HEIGHT + self.legend_height()
@@ -184,7 +192,7 @@ impl Chart {
             let y = down(mark);
             out += &format!(
                 "<path d='M{LEFT} {y:.1}H{}' stroke=#eee /><text x={} y={:.1} text-anchor=end>{}</text>\n",
-                WIDTH - RIGHT,
+                width - RIGHT,
                 LEFT - 5.0,
                 y + 4.0,
                 shown(mark)
@@ -194,8 +202,8 @@ impl Chart {
             "<path d='M{LEFT} {TOP}V{}H{}' fill=none stroke=#333 /><text x={} y={} text-anchor=middle>{}</text>\
              <text transform='translate(14 {}) rotate(-90)' text-anchor=middle>{}</text>\n",
             HEIGHT - BOTTOM,
-            WIDTH - RIGHT,
-            (LEFT + WIDTH - RIGHT) / 2.0,
+            width - RIGHT,
+            (LEFT + width - RIGHT) / 2.0,
             HEIGHT - 8.0,
             escaped(&self.x),
             (HEIGHT - BOTTOM + TOP) / 2.0,
@@ -221,12 +229,13 @@ impl Chart {
 
     /// Numbers of the horizontal axis have equal distances: thread counts double.
     fn lines(&self, down: &impl Fn(f64) -> f64) -> String {
+        let width = self.width();
         let mut places: Vec<f64> = self.series.iter().flat_map(|s| s.points.iter().map(|p| p.0)).collect();
         places.sort_by(f64::total_cmp);
         places.dedup();
         let across = |x: f64| {
             let place = places.iter().position(|&p| p == x).unwrap_or(0) as f64;
-            LEFT + 16.0 + (WIDTH - RIGHT - LEFT - 32.0) * place / (places.len().max(2) - 1) as f64
+            LEFT + 16.0 + (width - RIGHT - LEFT - 32.0) * place / (places.len().max(2) - 1) as f64
         };
         let mut out = String::new();
         for &x in &places {
@@ -262,7 +271,8 @@ impl Chart {
     }
 
     fn bars(&self, down: &impl Fn(f64) -> f64) -> String {
-        let room = (WIDTH - RIGHT - LEFT) / self.bars.len() as f64;
+        let width = self.width();
+        let room = (width - RIGHT - LEFT) / self.bars.len() as f64;
         let mut out = String::new();
         for (bar, name) in self.bars.iter().enumerate() {
             let x = LEFT + room * (bar as f64 + 0.15);
@@ -342,6 +352,24 @@ mod tests {
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         // What is not above 0 has no place of its own: it lies on the axis.
         assert!(svg.contains(&format!("cy={:.1}", HEIGHT - BOTTOM)), "{svg}");
+    }
+
+    #[test]
+    fn the_names_of_bars_have_room() {
+        let points: Vec<(f64, f64)> = (0..14).map(|bar| (0.0, f64::from(bar))).collect();
+        let series = vec![Series { name: "User".into(), points }];
+        let bars: Vec<String> = (0..14).map(|bar| format!("Simple {bar}")).collect();
+        let (x, y) = (String::new(), "s".into());
+        let svg = Chart { title: "T".into(), x, y, series, bars, axis: Axis::Linear }.svg();
+        let places: Vec<f64> = svg
+            .split("<text x=")
+            .filter(|text| text.contains("Simple"))
+            .filter_map(|text| text.split(' ').next()?.parse().ok())
+            .collect();
+        assert_eq!(places.len(), 14);
+        assert!(places.windows(2).all(|two| two[1] - two[0] >= 45.0), "{places:?}");
+        let width: f64 = svg.split("<svg width=").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap();
+        assert!(places[13] < width);
     }
 
     #[test]

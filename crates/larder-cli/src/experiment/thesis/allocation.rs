@@ -6,7 +6,10 @@ use serde_json::Value;
 use super::super::html::Series as Line;
 use super::super::measure::{Bench, Case, Measured, Series};
 use super::super::{Report, Size};
-use super::{chart, find, head, lines, machine, numbers as thesis, relative, row, strings, table_of, user_s};
+use super::{
+    chart, find, head, lines, machine, numbers as thesis, oversubscribed, relative, rounds, row, strings, table_of,
+    user_s,
+};
 use crate::exit::Failure;
 
 /// Mebibytes in a block.
@@ -115,8 +118,14 @@ pub fn chapter_2(bench: &Bench, size: Size) -> Result<Report, Failure> {
         }
     })?;
     report.put("runs", Value::Array(all.iter().map(Series::json).collect()));
+    rounds(&mut report, "The programs", &all);
 
     report.heading("Table 2.1 and figure 2.4: throughput, million allocations of 16 bytes a second by all threads");
+    oversubscribed(
+        &mut report,
+        &threads,
+        "no more work is done at once, so a level line is the best that there can be. Where one falls, threads wait for a lock whose holder is waiting for its turn.",
+    );
     let throughput = lines(&all, "throughput", &threads, &|run| run.printed("mallocs_per_s") / 1e6);
     table_of(&mut report, "threads", &threads, &throughput);
     let exactly = |(name, values): &(&str, [f64; 7])| {
@@ -133,6 +142,7 @@ pub fn chapter_2(bench: &Bench, size: Size) -> Result<Report, Failure> {
 
     report.heading("Figure 2.5: the unfair benchmark, memory in MiB and remote block ratio");
     report.say(thesis::FIGURE_2_5);
+    oversubscribed(&mut report, &unfair_threads, "nothing changes, for only one of them works at a time.");
     let (memory, remote) =
         (lines(&all, "unfair", &unfair_threads, &consumed_mib), lines(&all, "unfair", &unfair_threads, &remote_ratio));
     report.say("Most memory of blocks, MiB:");
@@ -149,9 +159,9 @@ pub fn chapter_2(bench: &Bench, size: Size) -> Result<Report, Failure> {
     for (program, theirs) in thesis::BEHAVIOUR {
         if let Some(series) = find(&all, program, "LPS(k=1)", most) {
             let time = series.median(user_s);
-            // Rows of three matrices and two vectors, and two matrices' rows for each product.
+            // Three matrices and two vectors, the rows of two matrices at first, and those of two for each product.
             let objects = match program {
-                "matmul" => series.median(|run| (2.0 * run.printed("products") + 3.0) * run.printed("n") + 5.0),
+                "matmul" => series.median(|run| (2.0 * run.printed("products") + 2.0) * run.printed("n") + 5.0),
                 _ => series.median(|run| run.printed("objects")),
             };
             let allocated = series.median(|run| run.counter(Counter::AllocatedBytes) / 1e6);
@@ -164,6 +174,12 @@ pub fn chapter_2(bench: &Bench, size: Size) -> Result<Report, Failure> {
     for (figure, (program, said)) in ["2.6", "2.7", "2.8"].iter().zip(thesis::FIGURES_2_6_TO_2_8) {
         report.heading(&format!("Figure {figure}: {program}"));
         report.say(said);
+        oversubscribed(
+            &mut report,
+            &app_threads,
+            "the time ends falling. A thread takes many pieces of work in its turn and none until the next, so each has had most of them once: local lists may hold more memory than with as many CPUs, \
+             and more blocks may be remote.",
+        );
         let parts: [(&str, &str, Vec<Line>); 4] = [
             ("memory", "MiB", lines(&all, program, &app_threads, &consumed_mib)),
             ("remote blocks", "remote block ratio", lines(&all, program, &app_threads, &remote_ratio)),

@@ -17,7 +17,10 @@ use serde_json::{Value, json};
 use super::super::html::{Axis, Series as Line, shown};
 use super::super::measure::{Bench, Case, Measured, Series};
 use super::super::{Report, Size};
-use super::{chart, chart_on, find, head, lines, machine, numbers as thesis, relative, row, strings, table_of};
+use super::{
+    chart, chart_on, find, head, lines, machine, numbers as thesis, oversubscribed, relative, rounds, row, strings,
+    table_of,
+};
 use crate::exit::Failure;
 use crate::follow::{ProcessSummary, Times};
 
@@ -194,9 +197,15 @@ fn programs(bench: &Bench, size: Size, report: &mut Report) -> Result<(), Failur
     }
     let all = bench.run_all(cases, size.of(1, 3, 3), |case| case.program.to_owned())?;
     report.put("runs", Value::Array(all.iter().map(Series::json).collect()));
+    rounds(report, "The programs", &all);
 
     report.heading("Figure 5.2: time of the programs; 1 is Stop");
     report.say(thesis::FIGURE_5_2);
+    oversubscribed(
+        report,
+        &threads,
+        "no CPU is idle, so the time for marking beside the program is the program's: no version can gain by it.",
+    );
     let seconds = |run: &Measured| run.printed("time_s");
     for program in APPS {
         let mut times = lines(&all, program, &threads, &seconds);
@@ -213,6 +222,11 @@ fn programs(bench: &Bench, size: Size, report: &mut Report) -> Result<(), Failur
     report.say(
         "Of a cycle beside the program: its final stop, as in the thesis, from the request until the program goes on. The longest is the median of the rounds' longest. E10K: Enterprise \
          10000, table 5.1; O2K: Origin 2000, table 5.2, whose last number of threads is 64.",
+    );
+    oversubscribed(
+        report,
+        &threads,
+        "pauses include the wait until the threads that are to stop, and the markers, have had their turn on a CPU. The longest there are such waits for the most part.",
     );
     for program in APPS {
         report.say(&format!("{program}:"));
@@ -253,6 +267,7 @@ fn programs(bench: &Bench, size: Size, report: &mut Report) -> Result<(), Failur
         "time",
         "CPU",
         "peak MiB",
+        "living, MB",
         "cycles",
         "cut short",
         "first, avg. ms",
@@ -351,6 +366,7 @@ fn latency(bench: &Bench, size: Size, report: &mut Report) -> Result<(), Failure
     }
     let all = bench.run_all(cases, size.of(1, 3, 3), |_| "cache".to_owned())?;
     report.put("latency", Value::Array(all.iter().map(Series::json).collect()));
+    rounds(report, "The server", &all);
     let mut sizes: Vec<usize> = all.iter().map(|series| series.case.at).collect();
     sizes.dedup();
     let mut ratios = serde_json::Map::new();

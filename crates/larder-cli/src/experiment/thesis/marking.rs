@@ -5,11 +5,13 @@ use serde_json::Value;
 use super::super::html::{Axis, Chart, Series as Line, shown};
 use super::super::measure::{Bench, Case, Measured, Series};
 use super::super::{Report, Size};
-use super::{chart, find, head, lines, machine, numbers as thesis, row, strings, table_of, user_s};
+use super::{
+    chart, find, head, lines, machine, numbers as thesis, oversubscribed, rounds, row, strings, table_of, user_s,
+};
 use crate::exit::Failure;
 
 /// The thesis's versions of the collector (table 3.2), and those that only Larder has.
-const VERSIONS: [(&str, &str); 10] = [
+const VERSIONS: [(&str, &str); 11] = [
     ("Opt", ""),
     ("Simple", "balance,"),
     ("No-Opt", "slo,nsb,bmb,"),
@@ -20,6 +22,7 @@ const VERSIONS: [(&str, &str); 10] = [
     ("No-deque", "deque,"),
     ("No-lazy-sweep", "lazy-sweep,"),
     ("No-clusters", "clusters,"),
+    ("No-grey", "grey,"),
 ];
 
 /// Most markers that a cycle can have.
@@ -35,7 +38,8 @@ pub fn chapter_3(bench: &Bench, size: Size) -> Result<Report, Failure> {
     let mut report = Report::new("Endo's thesis, chapter 3: a scalable parallel garbage collector");
     machine(&mut report, size);
     report.say(
-        "Each program has as many markers as threads, up to 16, whatever the size of its heap. Cycles come after equal amounts of allocation in every version, \
+        "Each program has as many markers as threads, up to 16, whatever the size of its heap. The thesis drew each figure twice, for the Enterprise 10000 (3.5, 3.7, 3.9) and for \
+         the Origin 2000 (3.6, 3.8, 3.10). Cycles come after equal amounts of allocation in every version, \
          so that all versions mark the same.",
     );
     let threads: Vec<usize> = size.of(vec![1, 2], vec![1, 2, 4, 16], vec![1, 2, 4, 8, 16, 32, 64]);
@@ -71,6 +75,7 @@ pub fn chapter_3(bench: &Bench, size: Size) -> Result<Report, Failure> {
         if case.program.starts_with("bh") { "bh".into() } else { case.program.into() }
     })?;
     report.put("runs", Value::Array(all.iter().map(Series::json).collect()));
+    rounds(&mut report, "The programs", &all);
 
     report.heading("Table 3.1: behaviour of the programs");
     let most = threads[threads.len() - 1];
@@ -82,7 +87,8 @@ pub fn chapter_3(bench: &Bench, size: Size) -> Result<Report, Failure> {
                 series.median(|run| run.printed("gcs")),
                 series.median(|run| run.printed("time_s")),
                 live,
-                series.median(|run| run.printed("heap_mb")),
+                // Programs print MiB.
+                series.median(|run| run.printed("heap_mb") * (1 << 20) as f64 / 1e6),
             ];
             rows.push(row(&format!("{program}, {most} threads"), figures));
         }
@@ -91,6 +97,11 @@ pub fn chapter_3(bench: &Bench, size: Size) -> Result<Report, Failure> {
     report.table(&strings(["", "collections", "time, s", "most living, MB", "heap, MB"]), &rows);
 
     report.heading("Figures 3.5 and 3.6: time of the programs, and the collections' share");
+    oversubscribed(
+        &mut report,
+        &threads,
+        "User ends falling, and GC includes the wait until each thread has had the turn in which it stops.",
+    );
     let mut rows = Vec::new();
     for program in APPS {
         let mut bars = Vec::new();
@@ -110,7 +121,7 @@ pub fn chapter_3(bench: &Bench, size: Size) -> Result<Report, Failure> {
         }
         let series = vec![Line { name: "User".into(), points: user }, Line { name: "GC".into(), points: gc }];
         report.chart(&Chart {
-            title: format!("Figure 3.5, {program}"),
+            title: format!("Figures 3.5 and 3.6, {program}"),
             x: "version and threads".into(),
             y: "s".into(),
             series,
@@ -129,6 +140,11 @@ pub fn chapter_3(bench: &Bench, size: Size) -> Result<Report, Failure> {
 
     report.heading("Figures 3.7 to 3.10: speed-up of marking; 1 is Opt with one marker");
     report.say(thesis::SPEED_UP);
+    oversubscribed(
+        &mut report,
+        &threads,
+        "markers take turns as well, and one that finds nothing to mark takes its turn from one that has. Versions differ there in how they wait, not in how they mark.",
+    );
     for program in APPS {
         let all_lines = lines(&all, program, &threads, &speed);
         let base = all_lines
@@ -141,14 +157,14 @@ pub fn chapter_3(bench: &Bench, size: Size) -> Result<Report, Failure> {
             .into_iter()
             .map(|line| Line { points: line.points.iter().map(|p| (p.0, p.1 / base)).collect(), name: line.name })
             .collect();
-        table_of(&mut report, "markers", &threads, &speed_ups);
+        table_of(&mut report, "threads", &threads, &speed_ups);
         let (first, rest): (Vec<Line>, Vec<Line>) =
             speed_ups.into_iter().partition(|line| ["Simple", "No-Opt"].contains(&line.name.as_str()));
         let (opt, others): (Vec<Line>, Vec<Line>) = rest.into_iter().partition(|line| line.name == "Opt");
         let copy = |line: &Line| Line { name: line.name.clone(), points: line.points.clone() };
         let with = |lines: Vec<Line>| opt.iter().map(copy).chain(lines).collect::<Vec<_>>();
-        chart(&mut report, &format!("Figure 3.7, {program}"), "markers", "speed-up", with(first));
-        chart(&mut report, &format!("Figure 3.9, {program}"), "markers", "speed-up", with(others));
+        chart(&mut report, &format!("Figures 3.7 and 3.8, {program}"), "threads", "speed-up", with(first));
+        chart(&mut report, &format!("Figures 3.9 and 3.10, {program}"), "threads", "speed-up", with(others));
     }
     marking_alone(bench, size, &mut report)?;
     Ok(report)

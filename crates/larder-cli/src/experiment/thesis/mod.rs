@@ -84,6 +84,20 @@ fn table_of(report: &mut Report, first: &str, at: &[usize], lines: &[Line]) {
     report.table(&head(first, at), &rows);
 }
 
+/// Says what it does to a figure that some of these numbers of threads are more than there are CPUs.
+fn oversubscribed(report: &mut Report, threads: &[usize], effect: &str) {
+    let cpus = cpus();
+    if threads.iter().any(|&threads| threads > cpus) {
+        report.say(&format!("With more than {cpus} threads: {effect}"));
+    }
+}
+
+/// Says how many rounds were run: fewer than there should be where the time was up.
+fn rounds(report: &mut Report, what: &str, all: &[Series]) {
+    let most = all.iter().map(|series| series.runs.len()).max().unwrap_or(0);
+    report.say(&format!("{what}: {most} {}.", if most == 1 { "round" } else { "rounds" }));
+}
+
 fn machine(report: &mut Report, size: Size) {
     let cpus = cpus();
     report.say(&format!(
