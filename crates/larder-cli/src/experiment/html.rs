@@ -65,8 +65,9 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62em;marg
 table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid #bbb;padding:.2em .6em;text-align:right}\
 td:first-child,th:first-child{text-align:left}th{background:#eee}.theirs{color:#777}figure{display:inline-block;margin:.5em}\
 svg{background:#fff;border:1px solid #ddd}figcaption{font-weight:600}h2{margin-top:2em}";
-const COLOURS: [&str; 9] =
-    ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#555555", "#e377c2"];
+/// No multiple of three, the number of shapes: so lines of one colour have another shape.
+const COLOURS: [&str; 10] =
+    ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#555555", "#e377c2", "#bcbd22"];
 
 impl Page {
     /// An empty page.
@@ -211,14 +212,13 @@ impl Chart {
         );
         out += &if self.is_bars() { self.bars(&down) } else { self.lines(&down) };
         for (i, series) in self.series.iter().enumerate() {
-            let (x, y) = (LEFT + (i % 3) as f64 * 125.0, HEIGHT + 12.0 + (i / 3) as f64 * 15.0);
-            out += &format!(
-                "<rect x={x} y={} width=10 height=10 fill='{}' /><text x={} y={y}>{}</text>\n",
-                y - 9.0,
-                COLOURS[i % COLOURS.len()],
-                x + 14.0,
-                escaped(&series.name)
-            );
+            let (x, y) = (8.0 + (i % 3) as f64 * 144.0, HEIGHT + 12.0 + (i / 3) as f64 * 15.0);
+            out += &if self.is_bars() {
+                format!("<rect x={x} y={} width=10 height=10 fill='{}' />", y - 9.0, COLOURS[i % COLOURS.len()])
+            } else {
+                marker(i, x + 5.0, y - 4.0)
+            };
+            out += &format!("<text x={} y={y}>{}</text>\n", x + 14.0, escaped(&series.name));
         }
         out + "</svg></figure>\n"
     }
@@ -253,18 +253,7 @@ impl Chart {
             let path: Vec<String> = at.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
             out += &format!("<polyline points='{}' fill=none stroke='{colour}' stroke-width=2 />\n", path.join(" "));
             for (x, y) in at {
-                // Shapes tell lines apart where colours do not.
-                out += &match i % 3 {
-                    0 => format!("<circle cx={x:.1} cy={y:.1} r=3.5 fill='{colour}' />"),
-                    1 => format!("<rect x={:.1} y={:.1} width=7 height=7 fill='{colour}' />", x - 3.5, y - 3.5),
-                    _ => format!(
-                        "<path d='M{x:.1} {:.1}L{:.1} {:.1}H{:.1}Z' fill='{colour}' />",
-                        y - 4.5,
-                        x + 4.5,
-                        y + 4.0,
-                        x - 4.5
-                    ),
-                };
+                out += &marker(i, x, y);
             }
         }
         out
@@ -296,6 +285,19 @@ impl Chart {
             );
         }
         out
+    }
+}
+
+/// A point of the line with this number. Shapes tell lines apart where colours do not.
+fn marker(line: usize, x: f64, y: f64) -> String {
+    let colour = COLOURS[line % COLOURS.len()];
+    match line % 3 {
+        0 => format!("<circle cx={x:.1} cy={y:.1} r=3.5 fill='{colour}' />"),
+        1 => format!("<rect x={:.1} y={:.1} width=7 height=7 fill='{colour}' />", x - 3.5, y - 3.5),
+        _ => {
+            let (top, right, bottom, left) = (y - 4.5, x + 4.5, y + 4.0, x - 4.5);
+            format!("<path d='M{x:.1} {top:.1}L{right:.1} {bottom:.1}H{left:.1}Z' fill='{colour}' />")
+        }
     }
 }
 
@@ -336,7 +338,7 @@ mod tests {
         assert!(text.contains("<title>A &amp; B</title>") && text.contains("<h2>1 &lt; 2</h2>"));
         assert!(text.contains("<tr class=theirs><td>theirs</td>") && text.contains("&quot;ours&quot;"));
         assert_eq!(text.matches("<svg").count(), 2);
-        assert_eq!(text.matches("<circle").count(), 2, "a point without a value is left out");
+        assert_eq!(text.matches("<circle").count(), 3, "the legend's and two: a point without a value is left out");
         assert!(!text.contains("NaN"));
     }
 
@@ -352,6 +354,21 @@ mod tests {
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         // What is not above 0 has no place of its own: it lies on the axis.
         assert!(svg.contains(&format!("cy={:.1}", HEIGHT - BOTTOM)), "{svg}");
+    }
+
+    #[test]
+    fn lines_are_told_apart_and_the_legend_shows_how() {
+        let markers: std::collections::HashSet<String> = (0..30).map(|line| marker(line, 0.0, 0.0)).collect();
+        assert_eq!(markers.len(), 30);
+        let line = |name: &str| Series { name: name.into(), points: vec![(1.0, 1.0), (2.0, 2.0)] };
+        let series = vec![line("a"), line("b"), line("c")];
+        let (x, y) = (String::new(), String::new());
+        let svg = Chart { title: "T".into(), x, y, series, bars: Vec::new(), axis: Axis::Linear }.svg();
+        // Two points and the legend's.
+        assert_eq!(
+            [svg.matches("<circle").count(), svg.matches("<rect").count(), svg.matches("Z' fill=").count()],
+            [3; 3]
+        );
     }
 
     #[test]
