@@ -68,6 +68,11 @@ static AGAIN: Bell = Bell::new();
 pub(crate) static PUSHING: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// Cycles so far. Sync: collector adds; a statistic to others.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
+/// Stop cycles that were done, each of which found all that was dead when it began.
+///
+/// Sync: collector adds in a stopped world. A thread that reads the old number has not been stopped for that cycle yet, or it would have seen the new one when
+/// it was resumed.
+static WHOLE: AtomicU64 = AtomicU64::new(0);
 /// Marked by client mark procedures themselves. Sync: markers add; collector reads after the round.
 static PROC_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// A client mark procedure had no room. Sync: markers set; collector reads after the round.
@@ -137,7 +142,7 @@ pub(crate) fn collect_due() -> bool {
         return false;
     }
     COMING.store(true, Ordering::Relaxed);
-    let has_run = run(Request { cause: Cause::Budget, stop: None, unmap: false });
+    let has_run = run(Request { cause: Cause::Budget, stop: None, unmap: false, before: None });
     COMING.store(false, Ordering::Relaxed);
     has_run
 }
@@ -176,28 +181,30 @@ pub(crate) fn collect_if_stressed() {
     }
     let tick = STRESS.fetch_add(1, Ordering::Relaxed);
     if tick % every == every - 1 && !(concurrent::is_on() && concurrent::takes_stress(tick / every)) {
-        run(Request { cause: Cause::Stress, stop: None, unmap: false });
+        run(Request { cause: Cause::Stress, stop: None, unmap: false, before: None });
     }
 }
 
-/// Collects because the heap must not grow; false when that is not possible.
+/// Sees to it that all that is dead now is found, because the heap must not grow; false when that is not possible.
+///
+/// Where several threads find no memory, one of them runs the cycle, and the others wait for it: it would find the same for each.
 pub(crate) fn collect_for_memory() -> bool {
-    run(Request { cause: Cause::MaxHeap, stop: None, unmap: false })
+    run(Request { cause: Cause::MaxHeap, stop: None, unmap: false, before: Some(WHOLE.load(Ordering::Relaxed)) })
 }
 
 /// A full cycle at the client's wish. False when collection is disabled or not possible here.
 pub fn collect() -> bool {
-    run(Request { cause: Cause::Explicit, stop: None, unmap: false })
+    run(Request { cause: Cause::Explicit, stop: None, unmap: false, before: None })
 }
 
 /// The same, and gives all free memory back to the kernel.
 pub fn collect_and_unmap() -> bool {
-    run(Request { cause: Cause::Explicit, stop: None, unmap: true })
+    run(Request { cause: Cause::Explicit, stop: None, unmap: true, before: None })
 }
 
 /// A cycle that is given up when `stop` says so; false then. Otherwise it gives all free memory back where `unmap` says so.
 pub fn try_collect(stop: Option<StopFn>, unmap: bool) -> bool {
-    run(Request { cause: Cause::Explicit, stop, unmap })
+    run(Request { cause: Cause::Explicit, stop, unmap, before: None })
 }
 
 /// No cycles until as many calls of [`enable`].
@@ -229,6 +236,15 @@ struct Request {
     cause: Cause,
     stop: Option<StopFn>,
     unmap: bool,
+    /// Stop cycles that were done when this one was asked for, where another that began since does as well.
+    before: Option<u64>,
+}
+
+impl Request {
+    /// Whether another thread has run the cycle, from beginning to end. Since `before` was read this thread was stopped for it.
+    fn is_served(&self) -> bool {
+        self.before.is_some_and(|before| WHOLE.load(Ordering::Relaxed) > before)
+    }
 }
 
 /// Runs one cycle on the calling thread. False when it may not: disabled, an unregistered thread, a slow path, a child of
@@ -264,13 +280,16 @@ fn run_at(sp: usize, request: &Request) -> bool {
     }
     let mut done = false;
     loop {
+        if request.is_served() {
+            return true;
+        }
         // A cycle that marks beside the program ends first. Who wants to know what is dead now, or needs its memory, wants one more: that
         // one keeps what was alive when it began, and a young one what an earlier one kept.
         concurrent::hurry();
         match run_once(sp, request) {
             Ran::NotYet => {}
             Ran::Finished if matches!(request.cause, Cause::Explicit | Cause::MaxHeap) => done = true,
-            Ran::Finished | Ran::Whole => return true,
+            Ran::Finished | Ran::Whole | Ran::Served => return true,
             Ran::Not => return done,
         }
     }
@@ -349,6 +368,8 @@ enum Ran {
     Finished,
     /// A stop cycle.
     Whole,
+    /// Nothing: another thread has run one since it was asked for.
+    Served,
 }
 
 /// That there is no mark stack was said. Sync: a flag of its own; said twice, it would be no harm.
@@ -382,7 +403,11 @@ fn run_once(sp: usize, request: &Request) -> Ran {
         with_cycle_locked(|| {
             COMING.store(false, Ordering::Relaxed);
             // A second collector that waited for the first finds that nothing is due any more.
-            if request.cause != Cause::Budget || HEAP.cycle_due() || concurrent::is_ready() {
+            let is_due = match request.cause {
+                Cause::Budget => HEAP.cycle_due() || concurrent::is_ready(),
+                _ => !request.is_served(),
+            };
+            if is_due {
                 stage.found = concurrent::claim();
                 if stage.found != Claim::Marking {
                     stage.group = stage.group.renewed();
@@ -401,6 +426,7 @@ fn run_once(sp: usize, request: &Request) -> Ran {
     }
     let ran = match stage.found {
         Claim::Marking => Ran::NotYet,
+        _ if request.is_served() && !stage.done => Ran::Served,
         _ if !stage.done => Ran::Not,
         Claim::Claimed => Ran::Finished,
         Claim::Nothing | Claim::NotBegun | Claim::Abandoned => Ran::Whole,
@@ -473,6 +499,9 @@ fn collect_standing(stage: &mut Stage<'_>) {
             });
         }
         NUMBER.store(number, Ordering::Relaxed);
+        if stage.found != Claim::Claimed {
+            WHOLE.fetch_add(1, Ordering::Relaxed);
+        }
         let on_request = matches!(stage.request.cause, Cause::Explicit | Cause::MaxHeap);
         pacing::found_live(record.live, record.allocated, on_request);
         HEAP.total.fetch_add(record.allocated.0 as u64, Ordering::Relaxed);
