@@ -13,7 +13,7 @@ use crate::cpus::{self, CpuSet};
 pub struct Apart {
     /// Its number; 0 before it has begun. Sync: the thread stores it; a hint.
     thread: AtomicI32,
-    /// The CPU on which it may not run, and one more; 0 for none. Sync: who wakes it.
+    /// The CPU on which it may not run, and one more; 0 for none. Sync: who wakes it, and who lets it go; a hint.
     off: AtomicI32,
 }
 
@@ -52,6 +52,20 @@ impl Apart {
         set.put(cpu, false);
         let bound = set.count() > 0 && set.bind(thread);
         self.off.store(if bound { cpu as i32 + 1 } else { off }, Ordering::Relaxed);
+    }
+
+    /// It may run wherever the program may, until it is next kept off a CPU. Any thread may ask: where another one wakes it at the
+    /// same time, it is bound as either says.
+    pub fn let_go(&self) {
+        let thread = self.thread.load(Ordering::Relaxed);
+        if thread == 0 || self.off.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        // SAFETY: getpid has no preconditions.
+        let Some(all) = CpuSet::of(unsafe { libc::getpid() }) else { return };
+        if all.bind(thread) {
+            self.off.store(0, Ordering::Relaxed);
+        }
     }
 
     /// In a child of fork: there is no such thread.
@@ -115,6 +129,8 @@ mod tests {
             }
         }
         assert!(all.bind(me));
+        apart.let_go();
+        assert_eq!(CpuSet::of(other).unwrap(), program);
         drop(end);
         thread.join().unwrap();
     }

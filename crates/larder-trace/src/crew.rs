@@ -590,6 +590,16 @@ extern "C" fn helper_main(me: *mut c_void) -> *mut c_void {
     }
 }
 
+/// When the program ends, helpers may run on every CPU. The last thread that leaves frees the address space, and a helper that is bound to
+/// a CPU with much else to do is that one: the process then stays until its turn comes, seconds after the program has ended.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = let_helpers_go;
+
+extern "C" fn let_helpers_go() {
+    CREW.aparts.iter().for_each(Apart::let_go);
+}
+
 /// Creates helper `me`. The caller blocks every signal that has a client's handler, and the helper inherits that.
 fn start_helper(me: usize) -> bool {
     // SAFETY: attributes are initialised and destroyed here; the routine and its argument match.
