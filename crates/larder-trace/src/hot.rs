@@ -599,8 +599,8 @@ pub struct Crowd {
     /// Cells of the blocks that were visited lately, and grey objects in them.
     cells: usize,
     objects: usize,
-    /// Objects that were met where there were few, since there were many.
-    of_few: usize,
+    /// Cells that were to be fewer, or could have been more, for as many objects: the latest count.
+    balance: isize,
     /// They were too many.
     is_given_up: bool,
 }
@@ -610,14 +610,17 @@ impl Crowd {
     const SPARSE: usize = 3;
     /// Cells after which this is looked at; and when the last block of the heap was passed.
     const LOOK: usize = 8192;
-    /// What is found early in a cycle may lead to much, and is little.
-    const PATIENCE: usize = 512;
+    /// What is found early in a cycle may lead to much, and is little: of lists and trees, some five hundred objects.
+    const PATIENCE: isize = 2 * Self::LOOK as isize;
+    /// Where many were met until now, some blocks with few come in between.
+    const MOST: isize = 4 * Self::LOOK as isize;
 
     /// Some blocks were visited.
     pub fn see(&mut self, visit: Visit) {
         if visit.wrapped || self.cells >= Self::LOOK {
-            self.of_few = if self.objects * Self::SPARSE >= self.cells { 0 } else { self.of_few + self.objects };
-            self.is_given_up |= self.of_few >= Self::PATIENCE;
+            let spared = (self.objects * Self::SPARSE) as isize - self.cells as isize;
+            self.balance = (self.balance + spared).min(Self::MOST);
+            self.is_given_up |= self.balance <= -Self::PATIENCE;
             (self.cells, self.objects) = (0, 0);
         }
         self.cells += visit.cells;
@@ -832,6 +835,9 @@ mod tests {
     #[test]
     fn blocks_wait_while_many_of_their_cells_are_grey() {
         let mut crowd = Crowd::default();
+        // A little below what is wanted, from the beginning.
+        take(&mut crowd, 1000, 21);
+        assert!(crowd.is_worth_it());
         // What leads to it from the roots: a few at a time.
         (0..100).for_each(|_| take(&mut crowd, 2, 2));
         assert!(crowd.is_worth_it());
@@ -849,7 +855,7 @@ mod tests {
         for objects in [1, 2, 6, 16] {
             let mut crowd = Crowd::default();
             // Also before the end of a large heap.
-            for _ in 0..1000 {
+            for _ in 0..2000 {
                 crowd.see(Visit { cells: 64, objects, wrapped: false });
             }
             assert!(!crowd.is_worth_it(), "{objects}");
