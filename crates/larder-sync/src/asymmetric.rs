@@ -10,7 +10,8 @@
 //!
 //! `heavy` costs some microseconds to tens of microseconds and interrupts the processors the process runs on, so it
 //! belongs where a stop or a hand-over happens anyway. Where the kernel has no such call (older than 4.14, or a sandbox
-//! that forbids it) both halves are full fences.
+//! that forbids it) both halves are full fences. So they are from the moment on in which a sandbox that came later refuses it; then, once, the thread runs on each
+//! processor in turn, where the scheduler has passed the barrier for the light halves that were under way.
 //!
 //! **When to use:** in Dekker's pattern, where one side runs a hundred times as often as the other or more. **When not:** where
 //! both sides are frequent, or between processes. **Progress:** neither half waits for another thread of the program. **Cost:** light:
@@ -24,14 +25,21 @@ pub use model::{heavy, init, light};
 
 #[cfg(not(loom))]
 mod kernel {
-    use crate::atomic::{AtomicBool, Ordering, fence};
+    use crate::atomic::{AtomicU32, Ordering, fence};
     use crate::errno::keep_errno;
     use core::sync::atomic::compiler_fence;
 
-    /// Whether the kernel runs the heavy half for both sides.
+    /// Both halves are full fences.
+    const FENCES: u32 = 0;
+    /// The light half is free, and the kernel runs the heavy one for both sides.
+    const KERNEL: u32 = 1;
+    /// Both halves are full fences; but light ones that were free may be under way.
+    const LEAVING: u32 = 2;
+
+    /// How the halves are made.
     ///
     /// Sync: `asymmetric.mode`.
-    static KERNEL_FENCES: AtomicBool = AtomicBool::new(false);
+    static MODE: AtomicU32 = AtomicU32::new(FENCES);
 
     /// Chooses how the two halves are made, and registers with the kernel.
     ///
@@ -43,9 +51,13 @@ mod kernel {
         let wanted = libc::c_long::from(wanted);
         let usable = membarrier(libc::MEMBARRIER_CMD_QUERY).is_ok_and(|commands| commands & wanted == wanted)
             && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED).is_ok();
-        // ORDER asymmetric.mode: Release, with the load in `light`, whose thread reads after it what `heavy` wrote before it
-        // found the old mode.
-        KERNEL_FENCES.store(usable, Ordering::Release);
+        if usable {
+            // ORDER asymmetric.mode: Release, with the load in `light`, whose thread reads after it what `heavy` wrote before it
+            // found the old mode.
+            MODE.store(KERNEL, Ordering::Release);
+        } else if MODE.load(Ordering::Relaxed) != FENCES {
+            leave();
+        }
     }
 
     /// The frequent half: orders this thread's earlier writes before its later reads, as seen by a thread that calls
@@ -53,7 +65,7 @@ mod kernel {
     #[inline(always)]
     pub fn light() {
         // ORDER asymmetric.mode: Acquire, with the store in `init`; free on x86-64.
-        if KERNEL_FENCES.load(Ordering::Acquire) {
+        if MODE.load(Ordering::Acquire) == KERNEL {
             // ORDER asymmetric.dekker: a compiler fence, with the membarrier in `heavy`, which brings the processor's
             // part.
             compiler_fence(Ordering::SeqCst);
@@ -67,18 +79,62 @@ mod kernel {
     pub fn heavy() {
         // ORDER asymmetric.dekker: SeqCst, with the fence in `light`. Before the mode is read: see `init`.
         fence(Ordering::SeqCst);
-        // ORDER asymmetric.mode: Relaxed, with the store in `init`; the fence above orders it.
-        if !KERNEL_FENCES.load(Ordering::Relaxed) {
+        // ORDER asymmetric.mode: Acquire, with the exchange in `leave`: what light halves that were free wrote is visible. For `init`'s store the fence above does.
+        let mode = MODE.load(Ordering::Acquire);
+        if mode == FENCES {
             return;
         }
         // ORDER asymmetric.dekker: the system call is a full barrier on this and on every processor that runs this
         // process, with the compiler fence in `light`; the compiler fences here keep the call between the caller's
         // accesses.
         compiler_fence(Ordering::SeqCst);
-        let result = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+        let is_done = mode == KERNEL && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED).is_ok();
         compiler_fence(Ordering::SeqCst);
-        // The light halves have already relied on it, so there is nothing to fall back to.
-        assert!(result.is_ok(), "larder: membarrier(PRIVATE_EXPEDITED) failed after its registration succeeded");
+        if !is_done {
+            leave();
+        }
+    }
+
+    /// A sandbox has come that refuses the call, at least to this thread: from here on both halves are full fences. Light halves that began before are
+    /// over, or have passed a full barrier, when it returns.
+    #[cold]
+    fn leave() {
+        // A thread that finds this goes the same way; it would not do to return before the other has been on each processor.
+        _ = MODE.compare_exchange(KERNEL, LEAVING, Ordering::SeqCst, Ordering::SeqCst);
+        // ORDER asymmetric.dekker: the scheduler passes a full barrier where it changes threads, with the compiler fence in `light`. Whoever reads the mode on a
+        // processor after this thread has been there finds the new one.
+        let was_everywhere = visit_processors();
+        assert!(
+            was_everywhere,
+            "larder: membarrier(PRIVATE_EXPEDITED) failed after its registration succeeded, and so did sched_setaffinity: have the sandbox allow one of them"
+        );
+        // ORDER asymmetric.mode: Release, with the load in `heavy`.
+        _ = MODE.compare_exchange(LEAVING, FENCES, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// Runs on each processor that this thread may be bound to, one after the other, and is bound as before then. Says whether it could.
+    fn visit_processors() -> bool {
+        // 8192 processors, the most for which a kernel is built.
+        let mut before = [0_u64; 128];
+        let bits = u64::BITS as usize;
+        // SAFETY: the kernel writes no more than the set has room for.
+        let known = keep_errno(|| unsafe {
+            libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&before), before.as_mut_ptr())
+        });
+        let Ok(bytes) = known else { return false };
+        let bind = |set: &[u64; 128]| {
+            // SAFETY: the kernel reads a set of this length.
+            keep_errno(|| unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(set), set.as_ptr()) })
+                .is_ok()
+        };
+        let mut visited = 0;
+        for processor in 0..bytes as usize * 8 {
+            let mut here = [0; 128];
+            here[processor / bits] = 1 << (processor % bits);
+            // Not where there is none, and where this process may not run.
+            visited += usize::from(bind(&here));
+        }
+        bind(&before) && visited > 0
     }
 
     fn membarrier(command: libc::c_int) -> Result<libc::c_long, i32> {
