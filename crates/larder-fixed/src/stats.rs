@@ -71,13 +71,15 @@ pub(crate) fn tell_freed() {
 pub fn snapshot() -> Snapshot {
     let heap = HEAP.settled_size().0;
     let (live, since) = (HEAP.live.load(Ordering::Relaxed), HEAP.handed_out_since_cycle());
+    let freed = HEAP.freed.load(Ordering::Relaxed) + tls::with(|t| t.freed.get());
     Snapshot {
         heap,
-        free: heap.saturating_sub(live + since),
+        // What was freed explicitly was in use when the last cycle ended, or was handed out since.
+        free: heap.saturating_sub((live + since).saturating_sub(freed)),
         unmapped: HEAP.pool.discarded().to_bytes().0,
         bytes_since_cycle: since,
         total_before_cycle: HEAP.total.load(Ordering::Relaxed),
-        freed_since_cycle: HEAP.freed.load(Ordering::Relaxed) + tls::with(|t| t.freed.get()),
+        freed_since_cycle: freed,
         live,
         cycles: cycle::number(),
         markers: if crate::is_initialised() { pacing::markers() } else { 1 },

@@ -57,6 +57,15 @@ int main(void) {
     size_t small = GC_get_heap_size();
     while (GC_get_heap_size() < small + (32 << 20)) CHECK(GC_expand_hp(1 << 20) == 1);
     CHECK(GC_get_free_bytes() >= 32 << 20 && GC_get_obtained_from_os_bytes() >= GC_get_heap_size());
+    /* What is freed explicitly is free at once. */
+    void *large = GC_malloc_atomic(8 << 20);
+    CHECK(large != 0);
+    GC_gcollect();
+    GC_disable();
+    free_bytes = GC_get_free_bytes();
+    GC_free(large);
+    CHECK(GC_get_free_bytes() >= free_bytes + (8 << 20));
+    GC_enable();
     CHECK(getenv("LARDER_CONCURRENT") || (GC_collect_a_little() == 0 && GC_is_incremental_mode() == 0));
     GC_set_non_gc_bytes(1000);
     CHECK(GC_get_non_gc_bytes() == 1000);
