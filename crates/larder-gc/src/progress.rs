@@ -82,7 +82,9 @@ pub fn resized(bytes: usize) {
     LAST_SIZE.set(bytes);
 }
 
-/// Copies the process's address map to where errors go.
+/// Copies the process's address map to where errors go. With its buffer not in the frame of every event's function: threads may have little stack.
+#[cold]
+#[inline(never)]
 fn address_map() {
     let mut part = [0; 4096];
     error_line!("---------- Begin address map ----------");
@@ -147,6 +149,8 @@ fn since(mark: &Word) -> Nanos {
     now().since(Nanos(mark.get() as u64))
 }
 
+#[cold]
+#[inline(never)]
 fn print(event: c_int) {
     let kib = |bytes: usize| bytes / 1024;
     let s = snapshot();

@@ -35,6 +35,8 @@ impl Apart {
         self.thread.store(own, Ordering::Relaxed);
     }
 
+    /// Not in the frame of a cycle: two sets of CPUs take 2 KiB of a stack that may be small.
+    #[inline(never)]
     fn keep_off(&self, cpu: usize) {
         let thread = self.thread.load(Ordering::Relaxed);
         let off = self.off.load(Ordering::Relaxed);

@@ -97,6 +97,7 @@ impl Pagemap {
 
     /// Calls `f(from, to)`, in the order of addresses, for each run of pages between `low` and `high` that were written, or of which nobody knows,
     /// since they are not registered for asynchronous write protection. The kernel passes over the latter, mapping by mapping, and that costs little.
+    #[inline(never)]
     pub(crate) fn scan_registered(
         &self,
         low: usize,
@@ -138,6 +139,8 @@ impl Pagemap {
         self.each(low / PAGE.0 * PAGE.0, high.next_multiple_of(PAGE.0), wanted, f)
     }
 
+    // Its room of 6 KiB is to be in no frame of those that call others, of which each may be on a small stack.
+    #[inline(never)]
     fn each(
         &self,
         low: usize,
@@ -183,6 +186,7 @@ impl Pagemap {
     }
 
     /// As [`Pagemap::scan`] for the soft-dirty bit, by reading an entry for each page.
+    #[inline(never)]
     pub(crate) fn read_soft_dirty(
         &self,
         low: usize,
