@@ -30,7 +30,7 @@ use larder_threads::defer::Brief;
 use larder_threads::{REGISTRY, defer};
 use larder_units::Blocks;
 
-use crate::epochs::{Epochs, may_be_freed_alone};
+use crate::epochs::{Epochs, is_unusual, may_be_freed_alone};
 use crate::heap::HEAP;
 use crate::inject::{Point, point};
 use crate::stats::count_freed;
@@ -398,14 +398,13 @@ const _: () = {
 /// no cells.
 ///
 /// Another thread may be sweeping the block: it finds the cell free or not, and then the next sweep does. Two that free in one block at
-/// once may count as one, and who counts while a sweep ends may hide that it did: the block is looked at later.
+/// once may count as one, so that the block is looked at later, or both beyond 0, as who counts while a sweep ends: then the next free looks.
 #[inline(always)]
 pub(crate) fn free_alone(b: &Block, cell: usize) -> Brief {
     // No cycle begins or ends in here. Threads that are never stopped go the long way, and handlers that interrupted a slow path.
     defer::briefly(|| {
-        let left = b.frees_until_look.get();
         // Signed: `NOT_ALONE` is the uppermost bit.
-        if left as i16 <= 1 {
+        if b.frees_until_look.get() as i16 <= 1 && is_unusual() {
             return false;
         }
         // SAFETY: frees are counted in `Small` blocks alone, and the caller's cell is below `cells`.
@@ -415,7 +414,8 @@ pub(crate) fn free_alone(b: &Block, cell: usize) -> Brief {
         }
         let bytes = b.cell.get() as usize;
         debug_assert!(b.was_freed_in(), "the free that began to count said so");
-        b.frees_until_look.set(left - 1);
+        // Read anew: with what was compared in a register it would take three instructions, and not one.
+        b.frees_until_look.set(b.frees_until_look.get().wrapping_sub(1));
         point(Point::FreeAlone);
         // ORDER block.emptied: Release, with the lock of the class: while the byte is set nobody gives the block another use, and
         // what was written to its record before is not written to that of the next. The record is not read behind it either.
@@ -471,7 +471,8 @@ fn freed_in_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> 
         list.sweep_again(index, epoch);
     }
     let left = b.frees_until_look.get();
-    if left & !NOT_ALONE > 1 {
+    // Frees without the lock may have counted beyond 0, several at once.
+    if (2..=class::MOST_CELLS as u16).contains(&(left & !NOT_ALONE)) {
         b.frees_until_look.set(left - 1);
         return None;
     }

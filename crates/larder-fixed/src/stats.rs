@@ -49,29 +49,38 @@ pub fn add_freed(bytes: usize) {
 }
 
 /// Bytes that a thread counts by itself before it tells: the figure is that much behind for each other thread.
-const UNTOLD: usize = 16 * 1024;
+const UNTOLD: usize = 1 << u16::BITS;
 
-/// Counts bytes that were freed explicitly.
+const _: () = assert!(larder_blocks::class::LARGEST < UNTOLD);
+
+/// Counts the bytes of a cell that was freed explicitly: two instructions, where the sum fits.
 #[inline(always)]
 pub(crate) fn count_freed(bytes: usize) {
-    let untold = tls::with(|t| t.freed.replace(t.freed.get() + bytes)) + bytes;
-    if untold >= UNTOLD {
-        tell_freed();
+    let is_told = tls::with(|t| {
+        let (untold, is_told) = t.freed.get().overflowing_add(bytes as u16);
+        t.freed.set(untold);
+        is_told
+    });
+    if is_told {
+        tell(UNTOLD);
     }
 }
 
-/// Adds what the calling thread has counted to what all have. A handler may come between: what it counts stays with the thread.
 #[cold]
+fn tell(bytes: usize) {
+    HEAP.freed.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// Adds what the calling thread has counted to what all have. A handler may come between: what it counts stays with the thread.
 pub(crate) fn tell_freed() {
-    let untold = tls::with(|t| t.freed.replace(0));
-    HEAP.freed.fetch_add(untold, Ordering::Relaxed);
+    tell(tls::with(|t| t.freed.replace(0)).into());
 }
 
 /// Reads all figures.
 pub fn snapshot() -> Snapshot {
     let heap = HEAP.settled_size().0;
     let (live, since) = (HEAP.live.load(Ordering::Relaxed), HEAP.handed_out_since_cycle());
-    let freed = HEAP.freed.load(Ordering::Relaxed) + tls::with(|t| t.freed.get());
+    let freed = HEAP.freed.load(Ordering::Relaxed) + tls::with(|t| usize::from(t.freed.get()));
     Snapshot {
         heap,
         // What was freed explicitly was in use when the last cycle ended, or was handed out since.

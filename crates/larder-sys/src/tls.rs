@@ -43,8 +43,8 @@ pub struct ThreadBlock {
     pub open_index: Cell<u32>,
     /// Never written: the index of a sequence on a buffer that belongs to the thread itself.
     pub zero: Cell<u32>,
-    /// Bytes that the thread freed explicitly and has not told anybody of yet.
-    pub freed: Cell<usize>,
+    /// Bytes that the thread freed explicitly and has not told anybody of yet. Each time they do not fit any more it tells of 64 KiB.
+    pub freed: Cell<u16>,
     /// The last fault that came too late to be noticed as a write, see `watch::mprotect`; 0 for none.
     pub late_fault: Cell<usize>,
 }
