@@ -133,10 +133,12 @@ pub(crate) fn finalizer_registered() {
     let each = settings::BYTES_PER_FINALIZER.load(Ordering::Relaxed);
     let since = HEAP.handed_out_since_cycle();
     let never = settings::NO_AUTOMATIC.load(Ordering::Relaxed);
+    let live = HEAP.live.load(Ordering::Relaxed);
     // Nearly used up: a quarter may lie in blocks of other classes.
-    let nearly_full = || HEAP.live.load(Ordering::Relaxed) + since >= HEAP.size().0 / 4 * 3;
+    let nearly_full = || live + since >= HEAP.size().0 / 4 * 3;
     if each > 0 && !never && new.saturating_mul(each) > since && nearly_full() {
-        HEAP.budget.fetch_min(since.max(LEAST_FOR_FINALIZERS), Ordering::Relaxed);
+        let least = LEAST_FOR_FINALIZERS.max(live / LIVE_FOR_FINALIZERS);
+        HEAP.budget.fetch_min(since.max(least), Ordering::Relaxed);
     }
 }
 
@@ -147,6 +149,8 @@ pub(crate) fn no_finalizer_is_new() {
 
 /// However many finalizers there are, so many bytes are allocated between cycles: less would be no progress.
 const LEAST_FOR_FINALIZERS: usize = 256 * 1024;
+/// Nor is so small a part of what is alive, and marked again each time, allocated between them.
+const LIVE_FOR_FINALIZERS: usize = 4;
 
 /// What the last cycle found.
 fn last_found() -> crew::Last {
