@@ -133,6 +133,8 @@ pub struct Client {
     pub stress: u64,
     /// `limits HEAP ADDRESS`, both in MiB: with so much heap, or so much address space, the workload still has what it needs.
     limits: Option<[u64; 2]>,
+    /// `group MIB`: with so much memory in its control group it still has what it needs, where that is not [`GROUP_MIB`].
+    group: u64,
 }
 
 impl Client {
@@ -152,6 +154,7 @@ impl Client {
             has_threads: true,
             stress: 0,
             limits: None,
+            group: GROUP_MIB,
         };
         for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
             match line.split_whitespace().collect::<Vec<_>>()[..] {
@@ -164,8 +167,11 @@ impl Client {
                     let number = |word: &str| word.parse().with_context(|| format!("in `{line}`"));
                     client.limits = Some([number(heap)?, number(address)?]);
                 }
+                ["group", mib] => client.group = mib.parse().with_context(|| format!("in `{line}`"))?,
                 _ => {
-                    bail!("`{line}` is not program, needs, threads, stress or limits as xtask/src/clients.rs has them")
+                    bail!(
+                        "`{line}` is not program, needs, threads, stress, limits or group as xtask/src/clients.rs has them"
+                    )
                 }
             }
         }
@@ -282,7 +288,7 @@ impl Session {
             return Ok(Outcome::Skipped("its client.txt has no line `limits HEAP ADDRESS`".to_owned()));
         };
         let group = match self.manner {
-            Manner::Group => match Group::create("clients", GROUP_BYTES) {
+            Manner::Group => match Group::create("clients", client.group << 20) {
                 Ok(group) => Some(group),
                 Err(why) => {
                     return Ok(Outcome::Skipped(format!("no control group with memory can be made here: {why}")));
@@ -371,8 +377,8 @@ impl Session {
     }
 }
 
-/// More than any client needs, also where many CPUs have buffers, and less than the largest takes where there is more.
-const GROUP_BYTES: u64 = 192 << 20;
+/// More than nearly any client needs, also where many CPUs have buffers, and less than the largest takes where there is more.
+const GROUP_MIB: u64 = 192;
 
 /// The dynamic loader.
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";

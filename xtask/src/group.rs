@@ -1,15 +1,20 @@
 //! Control groups with little memory, for tests. `larder-testkit` includes this file, too.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{fs, io};
 
 /// A control group, removed when dropped.
 pub struct Group(PathBuf);
 
 impl Group {
-    /// Below this process's own, in the hierarchy that has memory, and with at most so many bytes of it. The name gets this process's number.
+    /// Below this process's own, in the hierarchy that has memory, and with at most so many bytes of it. The name gets this process's number, and one for each group:
+    /// one in which something still ends cannot be removed yet.
     pub fn create(name: &str, limit: u64) -> io::Result<Self> {
-        let name = format!("larder-{name}-{}", std::process::id());
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        // Relaxed: a number of its own is all that is wanted.
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("larder-{name}-{}-{number}", std::process::id());
         let mut why = io::Error::from(io::ErrorKind::NotFound);
         for line in fs::read_to_string("/proc/self/cgroup")?.lines() {
             let [_, controllers, path] = line.splitn(3, ':').collect::<Vec<_>>()[..] else { continue };
