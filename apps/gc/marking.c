@@ -17,7 +17,7 @@
  * marking: on the clock (median and least), and on the CPUs by all threads (median); `busiest_ms` is the CPU time of the thread that had
  * most, for each collection as a whole: on a machine that does other things too, how even the markers' shares are. Exit status: 0; 1 where the structure was damaged; 2 for a wrong argument; 3 without memory.
  */
-#include "report.h"
+#include "marked.h"
 
 #include <dirent.h>
 
@@ -35,7 +35,6 @@ typedef struct Block {
 
 static void *root;
 static long objects;
-static double begun_s, marked_s, begun_cpu_s, marked_cpu_s;
 
 enum { MOST_THREADS = 64 };
 
@@ -155,23 +154,6 @@ static void build(const char *shape, long mib) {
     } else {
         fprintf(stderr, "marking: the shape is '%s', must be tree, scattered, near, sizes, list, arrays, array or particles\n", shape);
         exit(2);
-    }
-}
-
-/* With more resolution than getrusage's. */
-static double process_cpu_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
-
-static void on_marking(GC_EventType event) {
-    if (event == GC_EVENT_MARK_START) {
-        begun_s = now_s();
-        begun_cpu_s = process_cpu_s();
-    } else if (event == GC_EVENT_MARK_END) {
-        marked_s = now_s() - begun_s;
-        marked_cpu_s = process_cpu_s() - begun_cpu_s;
     }
 }
 

@@ -15,7 +15,7 @@
  * The times are those between the events of the beginning and the end of marking, for each object (values count as well): on the clock, and on the
  * CPUs by all threads, median and least. Exit status: 0; 1 where an object was lost; 2 for a wrong argument; 3 without memory.
  */
-#include "report.h"
+#include "marked.h"
 
 typedef struct Object Object;
 
@@ -27,24 +27,10 @@ struct Object {
 
 enum { KNOWN = 16, MOST_DEGREE = 1 << 20 };
 
+static const char *shape;
+static long n, heads, degree; /* objects, addresses in the root, and what the shape has of others */
+static int is_chained, values;
 static Object **root;
-static double begun_s, marked_s, begun_cpu_s, marked_cpu_s;
-
-static double process_cpu_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
-
-static void on_marking(GC_EventType event) {
-    if (event == GC_EVENT_MARK_START) {
-        begun_s = now_s();
-        begun_cpu_s = process_cpu_s();
-    } else if (event == GC_EVENT_MARK_END) {
-        marked_s = now_s() - begun_s;
-        marked_cpu_s = process_cpu_s() - begun_cpu_s;
-    }
-}
 
 static void *made(void *at) {
     if (!at) {
@@ -55,7 +41,7 @@ static void *made(void *at) {
 }
 
 /* The objects, in no order. Uncollectable, so that they stay until the shape holds them. */
-static Object **strew(long n, long bytes, int values) {
+static Object **strew(long bytes) {
     Object **objects = made(GC_MALLOC_UNCOLLECTABLE(n * sizeof *objects));
     for (long i = 0; i < n; i++) {
         objects[i] = made(GC_MALLOC(bytes));
@@ -76,13 +62,12 @@ static Object **strew(long n, long bytes, int values) {
     return objects;
 }
 
-static void build(const char *shape, Object **objects, long n, long degree) {
+static void build(Object **objects) {
     uint64_t state = 1959;
-    long heads = !strcmp(shape, "lists") ? degree : !strcmp(shape, "buckets") ? (n + degree - 1) / degree : !strcmp(shape, "table") ? n : KNOWN;
     root = made(GC_MALLOC(heads * sizeof *root));
     for (long i = 0; i < n; i++) {
         Object *object = objects[i];
-        if (!strcmp(shape, "lists") || !strcmp(shape, "buckets")) {
+        if (is_chained) {
             object->others[0] = root[i % heads];
             root[i % heads] = object;
         } else if (!strcmp(shape, "table")) {
@@ -95,45 +80,34 @@ static void build(const char *shape, Object **objects, long n, long degree) {
                 object->others[k] = objects[random_next(&state) % n];
         }
     }
-    if (!strcmp(shape, "tree") || !strcmp(shape, "graph"))
-        for (long i = 0; i < KNOWN && i < n; i++)
-            root[i] = objects[i];
+    if (!is_chained && !root[0])
+        memcpy(root, objects, KNOWN * sizeof *root);
 }
 
-static void look_at(const Object *object, unsigned char *seen, long n, int values) {
-    uint64_t number = object->number;
-    if (number >= (uint64_t)n || (values && object->value->number != ~0u)) {
-        fprintf(stderr, "strewn: an object is number %" PRIu64 " of %ld: lost by the collector\n", number, n);
+/* Whether an object is there, and was not met before. */
+static int is_new(const Object *object, unsigned char *seen) {
+    if (!object || (object->number < (uint64_t)n && seen[object->number]))
+        return 0;
+    if (object->number >= (uint64_t)n || (values && object->value->number != ~0u)) {
+        fprintf(stderr, "strewn: an object is number %" PRIu64 " of %ld: lost by the collector\n", object->number, n);
         exit(1);
     }
-    seen[number] = 1;
+    return seen[object->number] = 1;
 }
 
 /* How many objects the shape holds. */
-static long count(const char *shape, long n, long heads, long degree, int values) {
-    unsigned char *seen = calloc(n, 1);
-    const Object **waiting = malloc((n + heads) * sizeof *waiting);
-    long left = 0, found = 0;
-    int chained = !strcmp(shape, "lists") || !strcmp(shape, "buckets");
-    if (!seen || !waiting)
-        made(0);
-    if (!strcmp(shape, "table"))
-        degree = 0;
+static long count(void) {
+    unsigned char *seen = made(calloc(n, 1));
+    const Object **waiting = made(malloc(n * sizeof *waiting));
+    long left = 0, found = 0, others = is_chained ? 1 : !strcmp(shape, "table") ? 0 : degree;
     for (long i = 0; i < heads; i++)
-        if (root[i] && !(root[i]->number < (uint64_t)n && seen[root[i]->number])) {
-            look_at(root[i], seen, n, values);
+        if (is_new(root[i], seen))
             waiting[left++] = root[i];
-        }
-    while (left > 0) {
+    for (; left > 0; found++) {
         const Object *object = waiting[--left];
-        found++;
-        for (long k = 0; k < (chained ? 1 : degree); k++) {
-            const Object *other = object->others[k];
-            if (other && !(other->number < (uint64_t)n && seen[other->number])) {
-                look_at(other, seen, n, values);
-                waiting[left++] = other;
-            }
-        }
+        for (long k = 0; k < others; k++)
+            if (is_new(object->others[k], seen))
+                waiting[left++] = object->others[k];
     }
     free(seen);
     free(waiting);
@@ -141,27 +115,28 @@ static long count(const char *shape, long n, long heads, long degree, int values
 }
 
 int main(int argc, char **argv) {
-    const char *shape = argc > 1 ? argv[1] : "lists";
-    int chained = !strcmp(shape, "lists") || !strcmp(shape, "buckets"), flat = !strcmp(shape, "table");
-    if (!chained && !flat && strcmp(shape, "tree") && strcmp(shape, "graph")) {
+    shape = argc > 1 ? argv[1] : "lists";
+    int are_lists = !strcmp(shape, "lists"), are_buckets = !strcmp(shape, "buckets"), is_table = !strcmp(shape, "table");
+    is_chained = are_lists || are_buckets;
+    if (!is_chained && !is_table && strcmp(shape, "tree") && strcmp(shape, "graph")) {
         fprintf(stderr, "strewn: the shape is '%s', must be lists, buckets, table, tree or graph\n", shape);
         return 2;
     }
-    long n = argument(argc, argv, 2, "OBJECTS", 100000, KNOWN, 1L << 32);
+    n = argument(argc, argv, 2, "OBJECTS", 100000, KNOWN, 1L << 32);
     long bytes = argument(argc, argv, 3, "BYTES", 256, sizeof(Object) + sizeof(Object *), 1 << 20);
-    long degree = argument(argc, argv, 4, "DEGREE", !strcmp(shape, "lists") ? 1000 : 2, 1, MOST_DEGREE);
-    int values = argument(argc, argv, 5, "VALUES", 0, 0, 1);
+    degree = argument(argc, argv, 4, "DEGREE", are_lists ? 1000 : 2, 1, MOST_DEGREE);
+    values = argument(argc, argv, 5, "VALUES", 0, 0, 1);
     long collections = argument(argc, argv, 6, "COLLECTIONS", 5, 1, 10000);
-    if (!chained && !flat && (long)sizeof(Object) + degree * (long)sizeof(Object *) > bytes) {
+    if (!is_chained && !is_table && (long)sizeof(Object) + degree * (long)sizeof(Object *) > bytes) {
         fprintf(stderr, "strewn: %ld addresses do not fit into an object of %ld bytes: give more BYTES or a smaller DEGREE\n", degree, bytes);
         return 2;
     }
+    heads = are_lists ? degree : are_buckets ? (n + degree - 1) / degree : is_table ? n : KNOWN;
     GC_INIT();
     GC_disable();
-    Object **objects = strew(n, bytes, values);
-    build(shape, objects, n, degree);
-    long heads = !strcmp(shape, "lists") ? degree : !strcmp(shape, "buckets") ? (n + degree - 1) / degree : flat ? n : KNOWN;
-    long before = count(shape, n, heads, degree, values);
+    Object **objects = strew(bytes);
+    build(objects);
+    long before = count();
     GC_FREE(objects);
     objects = 0;
     GC_enable();
@@ -176,7 +151,7 @@ int main(int argc, char **argv) {
     GC_set_on_collection_event(0);
     qsort(times, collections, sizeof *times, compare_doubles);
     qsort(cpu, collections, sizeof *cpu, compare_doubles);
-    long after = count(shape, n, heads, degree, values);
+    long after = count();
     if (after != before) {
         fprintf(stderr, "strewn: %ld objects of %ld are left: lost by the collector\n", after, before);
         return 1;

@@ -115,7 +115,8 @@ pub struct Block {
     /// Whose block it is (`Small`, `Owned`): see [`crate::owners`]; [`NONE`] for nobody's.
     pub owner: Field32,
     /// Explicit frees after which it is worth a look whether the block is empty, 0 where the next has one, and where the state is another
-    /// (`Small`): a hint, also written without a lock. Its uppermost bit says that no free goes without the lock, and is written under it.
+    /// (`Small`): a hint, also written without a lock. Its uppermost bit says that no free goes without the lock, and is written under it;
+    /// or that several that went without counted below 0, where the next has a look.
     pub frees_until_look: Field16,
     /// The epoch in which the block was put among those to be swept again (`Small`).
     pub again: Field8,

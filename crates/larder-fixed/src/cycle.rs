@@ -142,7 +142,7 @@ pub(crate) fn collect_due() -> bool {
         return false;
     }
     COMING.store(true, Ordering::Relaxed);
-    let has_run = run(Request { cause: Cause::Budget, stop: None, unmap: false, before: None });
+    let has_run = run(Request::of(Cause::Budget));
     COMING.store(false, Ordering::Relaxed);
     has_run
 }
@@ -181,7 +181,7 @@ pub(crate) fn collect_if_stressed() {
     }
     let tick = STRESS.fetch_add(1, Ordering::Relaxed);
     if tick % every == every - 1 && !(concurrent::is_on() && concurrent::takes_stress(tick / every)) {
-        run(Request { cause: Cause::Stress, stop: None, unmap: false, before: None });
+        run(Request::of(Cause::Stress));
     }
 }
 
@@ -189,22 +189,22 @@ pub(crate) fn collect_if_stressed() {
 ///
 /// Where several threads find no memory, one of them runs the cycle, and the others wait for it: it would find the same for each.
 pub(crate) fn collect_for_memory() -> bool {
-    run(Request { cause: Cause::MaxHeap, stop: None, unmap: false, before: Some(WHOLE.load(Ordering::Relaxed)) })
+    run(Request { before: Some(WHOLE.load(Ordering::Relaxed)), ..Request::of(Cause::MaxHeap) })
 }
 
 /// A full cycle at the client's wish. False when collection is disabled or not possible here.
 pub fn collect() -> bool {
-    run(Request { cause: Cause::Explicit, stop: None, unmap: false, before: None })
+    run(Request::of(Cause::Explicit))
 }
 
 /// The same, and gives all free memory back to the kernel.
 pub fn collect_and_unmap() -> bool {
-    run(Request { cause: Cause::Explicit, stop: None, unmap: true, before: None })
+    run(Request { unmap: true, ..Request::of(Cause::Explicit) })
 }
 
 /// A cycle that is given up when `stop` says so; false then. Otherwise it gives all free memory back where `unmap` says so.
 pub fn try_collect(stop: Option<StopFn>, unmap: bool) -> bool {
-    run(Request { cause: Cause::Explicit, stop, unmap, before: None })
+    run(Request { stop, unmap, ..Request::of(Cause::Explicit) })
 }
 
 /// No cycles until as many calls of [`enable`].
@@ -241,6 +241,11 @@ struct Request {
 }
 
 impl Request {
+    /// That is not given up, keeps free memory, and is done for nobody else.
+    const fn of(cause: Cause) -> Self {
+        Self { cause, stop: None, unmap: false, before: None }
+    }
+
     /// Whether another thread has run the cycle, from beginning to end. Since `before` was read this thread was stopped for it.
     fn is_served(&self) -> bool {
         self.before.is_some_and(|before| WHOLE.load(Ordering::Relaxed) > before)

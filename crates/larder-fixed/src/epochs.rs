@@ -12,6 +12,8 @@
 
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 
+use larder_sys::hint;
+
 use crate::heap::{LAST_EPOCH, next_epoch};
 
 /// What is going on.
@@ -59,14 +61,7 @@ static FREED_ALONE: AtomicU16 = AtomicU16::new(u16::from_le_bytes([1, 1]));
 pub(crate) fn may_be_freed_alone(mark: u8) -> bool {
     let [old, young] = FREED_ALONE.load(Ordering::Relaxed).to_le_bytes();
     // They are the same where no young cycles run.
-    mark == old || is_unusual() && mark == young
-}
-
-/// Says that what follows is out of the way of what does not ask.
-#[cold]
-#[inline(always)]
-pub(crate) fn is_unusual() -> bool {
-    true
+    mark == old || hint::unusual() && mark == young
 }
 
 impl Epochs {

@@ -26,11 +26,12 @@ use larder_blocks::pool::{End, KeptFor, Run};
 use larder_blocks::space::Place;
 use larder_lab::{Installed, slot_offset};
 use larder_sync::intake::{self, Intake};
+use larder_sys::hint;
 use larder_threads::defer::Brief;
 use larder_threads::{REGISTRY, defer};
 use larder_units::Blocks;
 
-use crate::epochs::{Epochs, is_unusual, may_be_freed_alone};
+use crate::epochs::{Epochs, may_be_freed_alone};
 use crate::heap::HEAP;
 use crate::inject::{Point, point};
 use crate::stats::count_freed;
@@ -404,7 +405,7 @@ pub(crate) fn free_alone(b: &Block, cell: usize) -> Brief {
     // No cycle begins or ends in here. Threads that are never stopped go the long way, and handlers that interrupted a slow path.
     defer::briefly(|| {
         // Signed: `NOT_ALONE` is the uppermost bit.
-        if b.frees_until_look.get() as i16 <= 1 && is_unusual() {
+        if b.frees_until_look.get() as i16 <= 1 && hint::unusual() {
             return false;
         }
         // SAFETY: frees are counted in `Small` blocks alone, and the caller's cell is below `cells`.

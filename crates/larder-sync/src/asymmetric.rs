@@ -100,7 +100,8 @@ mod kernel {
     #[cold]
     fn leave() {
         // A thread that finds this goes the same way; it would not do to return before the other has been on each processor.
-        _ = MODE.compare_exchange(KERNEL, LEAVING, Ordering::SeqCst, Ordering::SeqCst);
+        // ORDER asymmetric.mode: Relaxed, with the load in `light`; the scheduler's barriers, below, order it.
+        _ = MODE.compare_exchange(KERNEL, LEAVING, Ordering::Relaxed, Ordering::Relaxed);
         // ORDER asymmetric.dekker: the scheduler passes a full barrier where it changes threads, with the compiler fence in `light`. Whoever reads the mode on a
         // processor after this thread has been there finds the new one.
         let was_everywhere = visit_processors();

@@ -9,7 +9,7 @@ use crate::cpus::{self, CpuSet};
 
 /// One such thread.
 ///
-/// [`Apart::begin`] is for the thread itself; all else for the one who wakes it, one at a time.
+/// [`Apart::begin`] is for the thread itself, [`Apart::let_go`] for any; all else for the one who wakes it, one at a time.
 pub struct Apart {
     /// Its number; 0 before it has begun. Sync: the thread stores it; a hint.
     thread: AtomicI32,

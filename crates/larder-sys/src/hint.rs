@@ -1,4 +1,4 @@
-//! Hints to the processor: they change speed only.
+//! Hints to the processor and the compiler: they change speed only.
 
 /// Asks for the cache line at `address`, to be written soon. Any address is fine.
 #[inline(always)]
@@ -16,4 +16,11 @@ pub fn prefetch(address: usize) {
     unsafe {
         core::arch::asm!("prefetcht0 byte ptr [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
+}
+
+/// True. What depends on it is laid out of the way of what does not, which then has no branch that is taken.
+#[cold]
+#[inline(always)]
+pub fn unusual() -> bool {
+    true
 }

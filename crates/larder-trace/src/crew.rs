@@ -593,6 +593,7 @@ extern "C" fn helper_main(me: *mut c_void) -> *mut c_void {
 /// When the program ends, helpers may run on every CPU. The last thread that leaves frees the address space, and a helper that is bound to
 /// a CPU with much else to do is that one: the process then stays until its turn comes, seconds after the program has ended.
 #[used]
+// SAFETY: the section has addresses of functions that take nothing and return.
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = let_helpers_go;
 
