@@ -18,6 +18,15 @@ pub fn prefetch(address: usize) {
     }
 }
 
+/// Asks for the cache line at `address`, to be read somewhat later: into the second cache.
+#[inline(always)]
+pub fn prefetch_early(address: usize) {
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!("prefetcht1 byte ptr [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+}
+
 /// True. What depends on it is laid out of the way of what does not, which then has no branch that is taken.
 #[cold]
 #[inline(always)]

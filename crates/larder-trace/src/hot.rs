@@ -1,14 +1,14 @@
 //! The inner loops of a marker: what they keep in registers, and their steps.
 
 use crate::cells::{Cells, Clusters, Located, NEWEST, TOGETHER};
-use crate::descriptor::Entry;
+use crate::descriptor::{self, Entry};
 use crate::marker::Tally;
 use crate::objects::{Grey, Marked, Objects, Visit};
 use crate::stack::Cursor;
 use crate::volley::{LANES, Most, Volley, Volleys};
 use crate::window::{self, Form, Look, Portable, Range};
 use crate::words::Words;
-use larder_sys::hint::prefetch;
+use larder_sys::hint::{prefetch, prefetch_early};
 
 /// Places that are on their way from `find` to `mark`.
 pub const QUEUE: usize = 16;
@@ -24,6 +24,8 @@ const TOGETHER_FAR: usize = QUEUE / 2;
 const AHEAD: usize = 12;
 /// The same in clusters, in an array whose words lead to leaves in many blocks.
 const CLUSTERS_AHEAD: usize = 2;
+/// So many entries before it is scanned, what is not narrow is asked for.
+const SCANNED_AHEAD: usize = 20;
 /// Words that are looked at before a marker asks whether it is interrupted, or others have nothing.
 pub const STEPS: usize = 64;
 
@@ -132,10 +134,22 @@ impl<H: Objects> Hot<H> {
     /// Asks for what comes after a long range: the rest of its object, or another one. The processor foresees neither beyond a page.
     #[inline(always)]
     pub fn ask_for_next(&self) {
-        if let Some(next) = self.stack.newest() {
+        if let Some(next) = self.stack.nth_newest(0) {
             let bytes = next.words().saturating_mul(size_of::<usize>()).min(PIECE);
             for line in (0..bytes).step_by(LINE_WORDS * size_of::<usize>()) {
                 prefetch(next.start.addr() + line);
+            }
+        }
+    }
+
+    /// Asks for what is scanned [`SCANNED_AHEAD`] entries later.
+    #[inline(always)]
+    pub fn ask_for_later(&self) {
+        let Some(later) = self.stack.nth_newest(SCANNED_AHEAD) else { return };
+        let bytes = later.descriptor & !7;
+        if bytes > window::NARROW * size_of::<usize>() && later.descriptor & descriptor::TAG == descriptor::LENGTH {
+            for line in (0..bytes.min(PIECE)).step_by(LINE_WORDS * size_of::<usize>()) {
+                prefetch_early(later.start.addr() + line);
             }
         }
     }
@@ -151,6 +165,7 @@ impl<H: Objects> Hot<H> {
         words: &mut Words,
         all: bool,
         greys: bool,
+        by_block: bool,
         novelty: &mut Novelty,
         width: &mut Width,
     ) {
@@ -187,6 +202,9 @@ impl<H: Objects> Hot<H> {
                     return;
                 }
                 is_wide |= self.scan::<L>(entry, words);
+                if by_block {
+                    self.ask_for_later();
+                }
             }
             width.see(is_wide);
         }

@@ -121,6 +121,8 @@ pub struct Marker<'a, H: Objects> {
     few_from: usize,
     /// Where it looks for blocks that wait, and whether they should.
     grey_from: usize,
+    /// What it scans lay in blocks that it took.
+    by_block: bool,
     crowd: Crowd,
     /// What it knows, when it goes on, of where words lead and of what.
     locality: Locality,
@@ -146,6 +148,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             tally: Tally::default(),
             few_from: FEW_FROM,
             grey_from: 0,
+            by_block: false,
             crowd: Crowd::default(),
             locality: Locality::default(),
             novelty: Novelty::default(),
@@ -339,6 +342,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                 break;
             }
         }
+        self.by_block = took;
         took
     }
 
@@ -496,6 +500,9 @@ impl<'a, H: Objects> Marker<'a, H> {
                     if length > window::NARROW {
                         hot.ask_for_next();
                     }
+                    if self.by_block || rotated != length {
+                        hot.ask_for_later();
+                    }
                     let leaf = |i: usize| heap.is_leaf(heap.look_up(words.all()[i], all));
                     let found = words.len();
                     if rotated != length {
@@ -541,7 +548,15 @@ impl<'a, H: Objects> Marker<'a, H> {
             let in_volleys = AIMED && L::AIMS_FAR && !novelty.is_low() && !width.is_wide();
             let is_far = QUEUED && !in_volleys && locality.is_far() && !words.is_empty();
             if is_far {
-                hot.scan_far::<L>(&mut self.queue, &mut words, all, greys && width.is_wide(), &mut novelty, &mut width);
+                hot.scan_far::<L>(
+                    &mut self.queue,
+                    &mut words,
+                    all,
+                    greys && width.is_wide(),
+                    self.by_block,
+                    &mut novelty,
+                    &mut width,
+                );
             }
             let (before, mut aimed) = (hot.tally.objects, 0);
             // Only an array's words become clusters.

@@ -67,11 +67,11 @@ impl Cursor {
         }
     }
 
-    /// The newest entry, which stays.
+    /// The newest entry but `n`, which stays.
     #[inline(always)]
-    pub fn newest(&self) -> Option<&Entry> {
+    pub fn nth_newest(&self, n: usize) -> Option<&Entry> {
         // SAFETY: above the bottom.
-        (!self.is_empty()).then(|| unsafe { &*self.top.sub(1) })
+        self.is_above(n).then(|| unsafe { &*self.top.sub(n + 1) })
     }
 
     /// Whether there is no entry.
