@@ -142,6 +142,22 @@ impl<H: Objects> Hot<H> {
         }
     }
 
+    /// Scans the newest short entries, as many as a batch has, until one leads somewhere.
+    #[inline(always)]
+    pub fn scan_on<L: Look>(&mut self, words: &mut Words, by_block: bool) {
+        for _ in 0..BATCH {
+            let Some(&entry) = self.stack.nth_newest(0) else { return };
+            if entry.words() > PIECE / size_of::<usize>() || !words.is_empty() {
+                return;
+            }
+            self.stack.pop();
+            self.scan::<L>(entry, words);
+            if by_block {
+                self.ask_for_later();
+            }
+        }
+    }
+
     /// Asks for what is scanned [`SCANNED_AHEAD`] entries later.
     #[inline(always)]
     pub fn ask_for_later(&self) {

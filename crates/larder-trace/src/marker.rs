@@ -503,6 +503,11 @@ impl<'a, H: Objects> Marker<'a, H> {
                     if self.by_block || rotated != length {
                         hot.ask_for_later();
                     }
+                    if words.is_empty() {
+                        hot.scan_on::<L>(&mut words, self.by_block);
+                        in_array = false;
+                        continue;
+                    }
                     let leaf = |i: usize| heap.is_leaf(heap.look_up(words.all()[i], all));
                     let found = words.len();
                     if rotated != length {
