@@ -28,7 +28,7 @@ use crate::view::LINE;
 /// Blocks that are taken at once.
 const AT_ONCE: u32 = 8;
 /// Bytes of a run that are asked for when its block is taken: the processor foresees where it goes on.
-const ASKED_FOR: usize = 64 * LINE;
+const ASKED_FOR: usize = 4 * LINE;
 /// Most runs of grey objects in a block.
 const RUNS: usize = MOST_CELLS.div_ceil(2);
 const _: () = assert!(MOST_CELLS <= u16::MAX as usize, "a run's end is 16 bits");
@@ -118,7 +118,7 @@ fn push_grey(b: &Block, index: usize, new: u8, push: &mut dyn FnMut(Entry)) -> u
         n += 1;
         if !is_left {
             let (low, high) = (start + first * size, start + end * size);
-            (low..high.min(low + ASKED_FOR)).step_by(LINE).for_each(hint::prefetch_early);
+            (low..high.min(low + ASKED_FOR)).step_by(LINE).for_each(hint::prefetch);
         }
         first = find_byte(marks, end, GREY, true);
     }

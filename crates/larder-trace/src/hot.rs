@@ -26,6 +26,8 @@ const AHEAD: usize = 12;
 const CLUSTERS_AHEAD: usize = 2;
 /// So many entries before it is scanned, what is not narrow is asked for.
 const SCANNED_AHEAD: usize = 20;
+/// ... so many bytes of it at most: the processor foresees where it goes on.
+const ASKED_AHEAD: usize = 512;
 /// Words that are looked at before a marker asks whether it is interrupted, or others have nothing.
 pub const STEPS: usize = 64;
 
@@ -50,6 +52,8 @@ pub struct Hot<H: Objects> {
     pub heap: H,
     pub stack: Cursor,
     pub at: usize,
+    /// What is scanned lay in blocks that were taken.
+    pub by_block: bool,
     pub tally: Tally,
     /// An entry for which there was no room: `lower` makes some.
     pub refused: Option<Entry>,
@@ -144,7 +148,7 @@ impl<H: Objects> Hot<H> {
 
     /// Scans the newest short entries, as many as a batch has, until one leads somewhere.
     #[inline(always)]
-    pub fn scan_on<L: Look>(&mut self, words: &mut Words, by_block: bool) {
+    pub fn scan_on<L: Look>(&mut self, words: &mut Words) {
         for _ in 0..BATCH {
             let Some(&entry) = self.stack.nth_newest(0) else { return };
             if entry.words() > PIECE / size_of::<usize>() || !words.is_empty() {
@@ -152,7 +156,7 @@ impl<H: Objects> Hot<H> {
             }
             self.stack.pop();
             self.scan::<L>(entry, words);
-            if by_block {
+            if self.by_block {
                 self.ask_for_later();
             }
         }
@@ -164,7 +168,7 @@ impl<H: Objects> Hot<H> {
         let Some(later) = self.stack.nth_newest(SCANNED_AHEAD) else { return };
         let bytes = later.descriptor & !7;
         if bytes > window::NARROW * size_of::<usize>() && later.descriptor & descriptor::TAG == descriptor::LENGTH {
-            for line in (0..bytes.min(PIECE)).step_by(LINE_WORDS * size_of::<usize>()) {
+            for line in (0..bytes.min(ASKED_AHEAD)).step_by(LINE_WORDS * size_of::<usize>()) {
                 prefetch_early(later.start.addr() + line);
             }
         }
@@ -181,7 +185,6 @@ impl<H: Objects> Hot<H> {
         words: &mut Words,
         all: bool,
         greys: bool,
-        by_block: bool,
         novelty: &mut Novelty,
         width: &mut Width,
     ) {
@@ -218,7 +221,7 @@ impl<H: Objects> Hot<H> {
                     return;
                 }
                 is_wide |= self.scan::<L>(entry, words);
-                if by_block {
+                if self.by_block {
                     self.ask_for_later();
                 }
             }

@@ -298,6 +298,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             heap: self.heap,
             stack: self.own.stack.cursor(),
             at: self.at,
+            by_block: self.by_block,
             tally: self.tally,
             refused: None,
             overflowed: false,
@@ -500,11 +501,11 @@ impl<'a, H: Objects> Marker<'a, H> {
                     if length > window::NARROW {
                         hot.ask_for_next();
                     }
-                    if self.by_block || rotated != length {
+                    if hot.by_block || rotated != length {
                         hot.ask_for_later();
                     }
                     if words.is_empty() {
-                        hot.scan_on::<L>(&mut words, self.by_block);
+                        hot.scan_on::<L>(&mut words);
                         in_array = false;
                         continue;
                     }
@@ -553,15 +554,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             let in_volleys = AIMED && L::AIMS_FAR && !novelty.is_low() && !width.is_wide();
             let is_far = QUEUED && !in_volleys && locality.is_far() && !words.is_empty();
             if is_far {
-                hot.scan_far::<L>(
-                    &mut self.queue,
-                    &mut words,
-                    all,
-                    greys && width.is_wide(),
-                    self.by_block,
-                    &mut novelty,
-                    &mut width,
-                );
+                hot.scan_far::<L>(&mut self.queue, &mut words, all, greys && width.is_wide(), &mut novelty, &mut width);
             }
             let (before, mut aimed) = (hot.tally.objects, 0);
             // Only an array's words become clusters.
