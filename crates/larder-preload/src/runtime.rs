@@ -1,6 +1,6 @@
 //! The way to the runtime, and to the C library's own functions.
 
-use core::ffi::{CStr, c_int, c_long};
+use core::ffi::{CStr, c_int, c_long, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -60,18 +60,28 @@ impl Next {
     /// libraries.
     #[cold]
     pub fn look_up(&self) -> usize {
-        let mut found = match self.version {
-            // SAFETY: the names are terminated.
-            Some(version) => unsafe { libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), version.as_ptr()) },
-            None => ptr::null_mut(),
+        // SAFETY: the names are terminated.
+        let (next, of_version) = unsafe {
+            let next = libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr());
+            let of_version = self.version.map(|it| libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), it.as_ptr()));
+            (next, of_version.unwrap_or(next))
         };
-        if found.is_null() {
-            // SAFETY: as above.
-            found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        }
+        // C libraries before 2.36 give the oldest of several versions where none is named. But where one is named, the loader passes over objects
+        // that have the function without versions, as sanitizers and what a program preloads itself have: those come before the C library.
+        let found = if of_version.is_null() || object_of(next) != object_of(of_version) { next } else { of_version };
         let address = if found.is_null() { absent as *const () as usize } else { found.addr() };
         self.address.store(address, Ordering::Relaxed);
         address
+    }
+}
+
+/// Where the object begins that the function is in.
+fn object_of(function: *const c_void) -> *mut c_void {
+    // SAFETY: dladdr takes any address and fills in a record, of which zeroes are a value.
+    unsafe {
+        let mut facts: libc::Dl_info = core::mem::zeroed();
+        libc::dladdr(function, &mut facts);
+        facts.dli_fbase
     }
 }
 
