@@ -16,7 +16,7 @@ use core::mem::offset_of;
 use larder_threads::interposed::Table;
 
 use crate::masks::{bits_without_stop_signal, without_stop_signal};
-use crate::runtime::{Next, keeping_arguments, larder_preload_4, look_up, table};
+use crate::runtime::{Next, keeping_arguments, larder_preload_5, look_up, table};
 
 /// Declares stubs that go to the trampoline, and the C library's functions behind them.
 macro_rules! interpose {
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn blocked() {
         "jmp 2b",
         ".cfi_endproc",
         personality = sym personality,
-        anchor = sym larder_preload_4,
+        anchor = sym larder_preload_5,
         enter = const offset_of!(Table, enter),
         leave = const offset_of!(Table, leave),
         look_up = sym look_up,

@@ -9,7 +9,7 @@ use core::arch::naked_asm;
 use core::ffi::c_int;
 
 use crate::calls::blocked;
-use crate::runtime::{Next, keeping_arguments, larder_preload_4, look_up, table};
+use crate::runtime::{Next, keeping_arguments, larder_preload_5, look_up, table};
 
 /// What makes a child have its parent's thread pointer: the first without the second.
 const SHARES: c_int = libc::CLONE_VM;
@@ -51,7 +51,7 @@ unsafe extern "C" fn vfork() -> c_int {
         "call {look_up}",
         "add rsp, 8",
         "jmp rax",
-        anchor = sym larder_preload_4,
+        anchor = sym larder_preload_5,
         as_fork = sym as_fork,
         vfork = sym VFORK,
         look_up = sym look_up,

@@ -6,17 +6,14 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use larder_threads::interposed::{Anchor, Table};
 
-/// Where the runtime puts its table when it is initialised: null before, and in a program without one. The number is the
-/// version of the table.
-///
-/// Sync: `interposed.table`.
+/// What the runtime looks for when it is initialised. The number is its version, and that of the table which the runtime puts there.
 #[unsafe(no_mangle)]
-pub static larder_preload_4: Anchor = AtomicPtr::new(ptr::null_mut());
+pub static larder_preload_5: Anchor = Anchor { table: AtomicPtr::new(ptr::null_mut()), look_all_up };
 
 /// The runtime's table, if there is a runtime.
 pub fn table() -> Option<&'static Table> {
     // ORDER interposed.table: Acquire, with the store in `interposed::attach`.
-    let table = larder_preload_4.load(Ordering::Acquire);
+    let table = larder_preload_5.table.load(Ordering::Acquire);
     // SAFETY: the anchor holds null or the address of a static of a library that is never unloaded.
     unsafe { table.as_ref() }
 }
@@ -56,8 +53,8 @@ impl Next {
         }
     }
 
-    /// Asks the loader. All are looked up when this object is initialised; earlier calls come from initialisers of other
-    /// libraries.
+    /// Asks the loader. All are looked up when the runtime begins, or when this object is initialised; earlier calls come from initialisers of
+    /// other libraries.
     #[cold]
     pub fn look_up(&self) -> usize {
         // SAFETY: the names are terminated.
@@ -121,6 +118,8 @@ extern "C" fn absent() -> c_long {
     c_long::from(-1 as c_int)
 }
 
+/// Looks up what was not looked up yet, under the loader's lock. A thread that the collector has stopped may hold that one, so by then everything
+/// is found.
 extern "C" fn look_all_up() {
     let lists = [
         crate::calls::ALL,

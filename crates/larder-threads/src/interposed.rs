@@ -1,6 +1,6 @@
 //! Blocking calls of libc that `larder run` interposes: a thread that sleeps in one is not woken to be stopped.
 //!
-//! The preloaded object (`larder-preload`) holds no state of the runtime. It offers a word of a name with a version
+//! The preloaded object (`larder-preload`) holds no state of the runtime. It offers an [`Anchor`] of a name with a version
 //! ([`attach`]); the runtime, when it is initialised, puts the address of its [`Table`] there. Around each blocking call the
 //! object calls `enter` and `leave`, around each signal handler of the client `handler_begins` and `handler_ends`, and
 //! `unwound` where a thread that is cancelled is unwound past the call.
@@ -35,8 +35,17 @@ use crate::record::{Thread, ThreadState};
 use crate::registry::REGISTRY;
 use crate::stop;
 
-/// The word that a preloaded object offers. The number in its name, `larder_preload_4`, is the version of [`Table`].
-pub type Anchor = AtomicPtr<Table>;
+/// What a preloaded object offers. The number in its name, `larder_preload_5`, is the version of this and of [`Table`].
+#[repr(C)]
+pub struct Anchor {
+    /// The runtime's, or null before it is initialised. The first field: assembly reads it.
+    ///
+    /// Sync: `interposed.table`.
+    pub table: AtomicPtr<Table>,
+    /// Has the object ask the loader for every function that it stands before. The initialisers of other libraries, and the threads that they make,
+    /// may come before its own.
+    pub look_all_up: extern "C" fn(),
+}
 
 /// What the runtime lends to the preloaded object. Each function may be called at any moment, on any thread, from signal
 /// handlers as well, and none changes `errno`.
@@ -114,8 +123,8 @@ pub fn attach() {
     unsafe {
         core::arch::asm!(
             // Said here, and not beside the functions: the preloaded object, which defines it, links the module as well.
-            ".weak larder_preload_4",
-            "mov {}, qword ptr [rip + larder_preload_4@GOTPCREL]",
+            ".weak larder_preload_5",
+            "mov {}, qword ptr [rip + larder_preload_5@GOTPCREL]",
             out(reg) anchor,
             options(nostack, readonly, preserves_flags),
         );
@@ -124,8 +133,10 @@ pub fn attach() {
     if let Some(anchor) = unsafe { anchor.as_ref() } {
         // Only where regions are frequent is it worth the kernel's help.
         asymmetric::init();
+        // The loader's lock is taken for the last time: from here on a thread may be stopped that holds it, and the collector makes calls, too.
+        (anchor.look_all_up)();
         // ORDER interposed.table: Release; the table is a constant, and readers depend on its address.
-        anchor.store((&raw const TABLE).cast_mut(), Ordering::Release);
+        anchor.table.store((&raw const TABLE).cast_mut(), Ordering::Release);
     }
 }
 
