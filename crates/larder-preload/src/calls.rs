@@ -65,12 +65,19 @@ interpose! {
         pthread_rwlock_timedrdlock pthread_rwlock_timedwrlock pthread_rwlock_clockrdlock pthread_rwlock_clockwrlock
         sem_wait sem_timedwait sem_clockwait
         // Processes.
-        wait __wait waitpid __waitpid wait3 wait4 waitid posix_spawn posix_spawnp system
+        wait __wait waitpid __waitpid wait3 wait4 waitid system
         // Messages and semaphores of System V, message queues of POSIX.
-        msgrcv msgsnd semop semtimedop mq_receive mq_timedreceive mq_send mq_timedsend aio_suspend aio_suspend64
+        msgrcv msgsnd semop semtimedop mq_receive mq_timedreceive mq_send mq_timedsend aio_suspend aio_suspend64 gai_suspend
+        // The C library makes a thread of its own in these, with all signals blocked: a lock of the loader's that it waits for then may be held by a
+        // thread that was stopped.
+        aio_read aio_read64 aio_write aio_write64 aio_fsync aio_fsync64 mq_notify getaddrinfo_a
     }
     // Older programs, of before 2003, had condition variables of another layout, under version GLIBC_2.2.5.
     Some(c"GLIBC_2.3.2") => { pthread_cond_wait pthread_cond_timedwait }
+    // And timers that were numbers, lists of requests that told of each, and children that were given to the shell where they were no programs.
+    Some(c"GLIBC_2.3.3") => { timer_create }
+    Some(c"GLIBC_2.4") => { lio_listio lio_listio64 }
+    Some(c"GLIBC_2.15") => { posix_spawn posix_spawnp }
 }
 
 /// Declares stubs of calls that take a set of signals, in the register given: the trampoline is called with what `$own` makes of it, which is without
