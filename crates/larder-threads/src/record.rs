@@ -232,12 +232,15 @@ impl Thread {
         self.stack_pointer.store(sp, Ordering::Relaxed);
     }
 
-    /// Alternate stacks that may hold roots: the one that was declared, and the one on which it was stopped.
+    /// Alternate stacks that may hold roots: the one that was declared, and the one on which it was stopped. Where these are one, the frames
+    /// below its stack pointer have returned, or are the collector's.
     pub fn alternate_stacks(&self) -> [Option<(usize, usize)>; 2] {
-        [&self.alternate, &self.stopped_on].map(|pair| {
-            let (low, high) = (pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed));
-            (low < high).then_some((low, high))
-        })
+        let [(mut low, high), stopped_on] = [&self.alternate, &self.stopped_on]
+            .map(|pair| (pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed)));
+        if (low..high).contains(&stopped_on.0) {
+            low = stopped_on.1;
+        }
+        [(low, high), stopped_on].map(|(low, high)| (low < high).then_some((low, high)))
     }
 
     /// Declares an alternate stack; equal bounds take it back.
