@@ -6,6 +6,7 @@
 use core::sync::atomic::{AtomicI32, Ordering};
 
 use crate::cpus::{self, CpuSet};
+use crate::scheduling;
 
 /// One such thread.
 ///
@@ -23,16 +24,11 @@ impl Apart {
         Self { thread: AtomicI32::new(0), off: AtomicI32::new(0) }
     }
 
-    /// The calling thread is the one. Where it was made by a thread that is bound to fewer CPUs than the program, it is not bound to these.
+    /// The calling thread is the one. It is scheduled [as the program](scheduling::as_program).
     pub fn begin(&self) {
-        // SAFETY: neither has preconditions.
-        let (own, program) = unsafe { (libc::gettid(), libc::getpid()) };
-        if let (Some(mine), Some(all)) = (CpuSet::of(own), CpuSet::of(program))
-            && mine.count() < all.count()
-        {
-            all.bind(own);
-        }
-        self.thread.store(own, Ordering::Relaxed);
+        scheduling::as_program();
+        // SAFETY: gettid has no preconditions.
+        self.thread.store(unsafe { libc::gettid() }, Ordering::Relaxed);
     }
 
     /// Not in the frame of a cycle: two sets of CPUs take 2 KiB of a stack that may be small.

@@ -25,6 +25,7 @@ pub mod pagemap;
 pub mod red_zone;
 pub mod report;
 pub mod rseq_area;
+pub mod scheduling;
 pub mod signal;
 pub mod specific;
 pub mod thread;

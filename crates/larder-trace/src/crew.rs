@@ -577,9 +577,9 @@ impl Crew {
 
 extern "C" fn helper_main(me: *mut c_void) -> *mut c_void {
     Mask::all_but_faults().set();
+    CREW.aparts[me.addr()].begin();
     // SAFETY: the name is a C string of fewer than 16 bytes.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"larder-marker".as_ptr()) };
-    CREW.aparts[me.addr()].begin();
     loop {
         // A round that is rung in after this is not slept through.
         let seen = CREW.bell.current();

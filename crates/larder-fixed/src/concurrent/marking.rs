@@ -8,7 +8,7 @@ use larder_policy::concurrent::{self as policy, CleanFacts, Round};
 use larder_sync::phases::Phase;
 use larder_sys::signal::Mask;
 use larder_sys::vector::Vector;
-use larder_sys::{clock, say, watch};
+use larder_sys::{clock, say, scheduling, watch};
 use larder_threads::{REGISTRY, stop};
 use larder_trace::crew::{Beside, CREW, GUESTS};
 use larder_trace::marker::Tally;
@@ -39,6 +39,7 @@ const CLEANS_WAITING: u32 = 20;
 
 pub(super) extern "C" fn marker_main(_: *mut c_void) -> *mut c_void {
     Mask::all_but_faults().set();
+    scheduling::as_program();
     // SAFETY: the name is a C string of fewer than 16 bytes.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"larder-conc".as_ptr()) };
     let mut cleans = 0;
