@@ -17,7 +17,7 @@ use larder_units::{Blocks, Bytes, Nanos, PAGE};
 
 use super::guests::{LEFT, with_guests};
 use super::looking::{Look, look_at_stacks, look_in_stop};
-use super::watching::{Which, end_what_a_cycle_has, fetch, rest_watch, watch_all};
+use super::watching::{Which, end_what_a_cycle_has, fetch, forget_watch, rest_watch, watch_all};
 use super::{
     BY_HELPERS, Births, CHOSEN_MARKERS, Figures, NEXT_MARKERS, PHASES, State, TO_MARK, TRACED_NS, Way, births,
     own_state, pause_goal, phase, turn_off, way,
@@ -92,7 +92,7 @@ fn begin() {
         call_off();
         return;
     }
-    if let Err(e) = watch_all() {
+    if let Err(e) = watch_all().or_else(|e| if forget_watch() { watch_all() } else { Err(e) }) {
         say!("cannot watch writes ({}: errno {}): cycles are not concurrent any more", e.call, e.errno);
         turn_off();
         call_off();

@@ -179,6 +179,21 @@ fn pages_are_clean(kind: Kind, bytes: usize) {
     }
 }
 
+/// What [`watch_all`] made use of may be gone: a program that closes descriptors of others, before it becomes a daemon for one, has ended the watch, and the
+/// descriptors may be its own files by now, so nobody closes them. Afterwards nothing is watched, and the next watch is a new one. False where that would be no other.
+pub(super) fn forget_watch() -> bool {
+    let State { watch, watched, leaves, .. } = own_state();
+    if watch.as_ref().is_none_or(|watch| watch.kind() != Kind::Uffd) {
+        return false;
+    }
+    generations::watch_ends();
+    ending::cancel();
+    core::mem::forget(watch.take());
+    protected::clear(0, *watched);
+    (*watched, *leaves) = (0, false);
+    true
+}
+
 /// What of the range was mapped since, is watched as well: afterwards, all that was ever handed out before.
 fn extend(watch: &mut Watch) -> Result<(), WatchError> {
     watch.extend(HEAP.space.base() + HEAP.space.mapped().0)
