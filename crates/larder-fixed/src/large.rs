@@ -100,10 +100,8 @@ pub(crate) fn allocate(kind: usize, bytes: usize) -> *mut u8 {
     }
     cycle::collect_if_stressed();
     concurrent::attend(size);
-    if HEAP.counts.since.load(Ordering::Relaxed) + size >= HEAP.budget.load(Ordering::Relaxed)
-        && HEAP.counts.since.load(Ordering::Relaxed) > 0
-    {
-        // The object counts before it is made: a large one must not overrun the budget by its size.
+    // Whoever goes for a cycle that is not due has the group's files read, and takes the cycle's locks, before that turns out.
+    if HEAP.cycle_due() {
         cycle::collect_due();
     }
     let mut shortage = Shortage::of(Bytes(size));

@@ -3,6 +3,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use larder_fixed::inject::{Point, at_points};
 use larder_fixed::options::Options;
 use larder_fixed::{allocate, cycle, free, hooks, init, kind, object, pacing, stats};
 use larder_testkit::table::Words;
@@ -43,6 +44,32 @@ fn a_heap_is_collected_before_it_is_larger_than_the_machine() {
         assert!(stats::snapshot().budget < memory.0, "a cycle after {} bytes of {memory}", stats::snapshot().budget);
         pacing::expand(1 << 30);
         assert!(stats::snapshot().budget < memory.0);
+    });
+}
+
+/// Where everything is freed explicitly, nobody goes for a cycle that is not due: files are read on the way there, and locks are taken.
+#[test]
+fn large_objects_that_are_freed_ask_for_no_cycles() {
+    /// Sync: a count.
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    fn hook(p: Point) {
+        if p == Point::PrepareLocked {
+            ASKED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    in_child("large_objects_that_are_freed_ask_for_no_cycles", &[], || {
+        const OBJECTS: usize = 10_000;
+        init(&Options::default());
+        verifier::watch(Rules::WITH_FINALIZERS);
+        at_points(Some(hook));
+        for _ in 0..OBJECTS {
+            // SAFETY: nobody else has it.
+            unsafe { free(allocate(kind::NORMAL, 40_000)) };
+        }
+        at_points(None);
+        // At most an eighth counts as allocated.
+        let asked = ASKED.load(Ordering::Relaxed);
+        assert!(beside::is_asked() || asked < OBJECTS / 100, "{asked} times, {} cycles", cycle::number());
     });
 }
 
