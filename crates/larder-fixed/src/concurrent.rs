@@ -98,10 +98,11 @@ static ON: AtomicBool = AtomicBool::new(false);
 static WANTED: AtomicU32 = AtomicU32::new(0);
 /// The marker thread exists. Sync: written under the lock that guards the creation of helpers.
 static EXISTS: AtomicBool = AtomicBool::new(false);
-/// Bytes allocated since the last cycle after which one is asked for. Sync: a statistic that decides when.
+/// Bytes that count as allocated since the last cycle ([`net`]) after which one is asked for. Sync: a statistic that decides when.
 static START_AFTER: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Bytes allocated since the last cycle when this one was asked for. Sync: as `START_AFTER`.
+/// Bytes allocated and bytes freed explicitly since the last cycle when this one was asked for. Sync: as `START_AFTER`.
 static SINCE_AT_REQUEST: AtomicUsize = AtomicUsize::new(0);
+static FREED_AT_REQUEST: AtomicUsize = AtomicUsize::new(0);
 /// Longest pause that is wanted, in nanoseconds. Sync: a setting.
 static GOAL_NS: AtomicU64 = AtomicU64::new(1_000_000);
 /// Bytes allocated from the request for the last full concurrent cycle until its end, and for the last young one; the largest number before the first.
@@ -372,12 +373,22 @@ pub(crate) fn attend(coming: usize) {
 fn attend_slow(coming: usize) {
     let since = HEAP.counts.since.load(Ordering::Relaxed);
     match phase() {
-        Phase::Idle if since + coming >= START_AFTER.load(Ordering::Relaxed) => ask_for(coming),
+        Phase::Idle if counts_as_much_as(since + coming, START_AFTER.load(Ordering::Relaxed)) => ask_for(coming),
         Phase::Ready => _ = cycle::collect_due(),
-        Phase::Marking if since >= HELP_FROM.load(Ordering::Relaxed) => help(coming),
+        Phase::Marking if counts_as_much_as(since, HELP_FROM.load(Ordering::Relaxed)) => help(coming),
         Phase::Asked | Phase::Marking | Phase::Looking => way::give(since),
         _ => {}
     }
+}
+
+/// What counts of `since` bytes that were allocated since the last cycle: what was freed explicitly hardly does, as for cycles that stop the program.
+fn net(since: usize) -> usize {
+    larder_policy::pacing::net_allocation(Bytes(since), Bytes(HEAP.freed.load(Ordering::Relaxed))).0
+}
+
+/// Whether `since` bytes count as `limit` bytes at least. What was freed is looked up only where it matters: every free writes there.
+fn counts_as_much_as(since: usize, limit: usize) -> bool {
+    since >= limit && net(since) >= limit
 }
 
 /// Begins a concurrent cycle, if one can begin here and now.
@@ -408,9 +419,10 @@ fn ask_for(coming: usize) {
         // From here on the budget is where the program overtakes the cycle, and what it was is where it begins to help. One large object may
         // be more than all of that: it overtakes no cycle that begins because of it.
         let (budget, since) = (HEAP.budget.load(Ordering::Relaxed), HEAP.counts.since.load(Ordering::Relaxed));
-        let beyond = (since + coming).saturating_sub(budget);
+        let beyond = net(since + coming).saturating_sub(budget);
         let live = HEAP.live.load(Ordering::Relaxed);
         SINCE_AT_REQUEST.store(since, Ordering::Relaxed);
+        FREED_AT_REQUEST.store(HEAP.freed.load(Ordering::Relaxed), Ordering::Relaxed);
         way::is_to_be_given(since + coming);
         HELP_FROM.store(budget + beyond, Ordering::Relaxed);
         HEAP.budget.store(policy::overtaken_at(Bytes(budget), Bytes(live)).0 + beyond, Ordering::Relaxed);
@@ -626,8 +638,13 @@ pub(crate) fn finished(completed: bool, stop: Nanos, timeline: &mut Timeline) ->
     figures
 }
 
+/// Bytes that count as allocated since the cycle was asked for.
 fn allocated_since_request() -> usize {
-    HEAP.counts.since.load(Ordering::Relaxed).saturating_sub(SINCE_AT_REQUEST.load(Ordering::Relaxed))
+    let since = |now: &AtomicUsize, then: &AtomicUsize| {
+        Bytes(now.load(Ordering::Relaxed).saturating_sub(then.load(Ordering::Relaxed)))
+    };
+    let allocated = since(&HEAP.counts.since, &SINCE_AT_REQUEST);
+    larder_policy::pacing::net_allocation(allocated, since(&HEAP.freed, &FREED_AT_REQUEST)).0
 }
 
 /// The world runs again after [`finished`]: the marker thread may end the watch.

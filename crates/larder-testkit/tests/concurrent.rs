@@ -281,6 +281,40 @@ fn what_waits_on_a_shelf_is_not_scanned() {
     });
 }
 
+/// What is freed explicitly brings cycles that mark beside the program no sooner than such that stop it.
+#[test]
+fn what_is_freed_brings_no_cycles() {
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("what_is_freed_brings_no_cycles", &[], || {
+        init(&Options::default());
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
+        // No cycle is short enough for one stop.
+        concurrent::set_pause_goal(Nanos(1));
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+        let mut random = Random::new(1);
+        let mut held = [ptr::null_mut::<u8>(); 1000];
+        let roots = Words::roots(held.len());
+        // 300 MB, small and large.
+        let mut allocated = 0;
+        while allocated < 300 << 20 {
+            let at = random.below(held.len());
+            if !held[at].is_null() {
+                // SAFETY: nobody else has it.
+                unsafe { free(held[at]) };
+            }
+            let size = if random.below(50) == 0 { 40_000 } else { 16 + random.below(500) };
+            held[at] = object_of(at as u64, size);
+            roots.set(at, held[at].expose_provenance());
+            allocated += size;
+        }
+        // At most an eighth of it counts, and a cycle begins after three tenths of a budget, which is 5.75 MiB at least.
+        assert!((1..30).contains(&cycle::number()), "{} cycles", cycle::number());
+        (0..held.len()).for_each(|at| roots.set(at, 0));
+    });
+}
+
 /// Words of a node of [`forest`].
 const CHILDREN: usize = 4;
 
