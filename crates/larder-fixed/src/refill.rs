@@ -120,6 +120,18 @@ fn clear(run: [usize; 2]) {
     unsafe { ptr::write_bytes(ptr::with_exposed_provenance_mut::<u8>(run[0]), 0, run[1] - run[0]) };
 }
 
+/// Ends the watch over a run that is about to be written to.
+fn ends_watch(run: [usize; 2]) {
+    concurrent::about_to_write(run[0], run[1]);
+    concurrent::about_to_refill(run[0], run[1]);
+}
+
+/// Clears a run, whose watch ends first.
+fn make_ready(run: [usize; 2]) {
+    ends_watch(run);
+    clear(run);
+}
+
 /// Fills the current index's buffer and returns the first cell of the run. `None` when there is no free run and the
 /// heap must not grow.
 pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
@@ -223,6 +235,11 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
     };
     point(Point::RunClaimed);
     if taken > 0 {
+        if kind::cleared(kind) && Epochs::now().marking() {
+            // They may have been born marked, and lie on pages that are scanned once more: what dead objects have left there would keep others, and
+            // those the ones that died after them, for as long as there are such runs.
+            more[..taken].iter().for_each(|&run| make_ready(run));
+        }
         let mut shelf = shelf::current(kind, class);
         // The run that was found first is taken off first.
         for &run in more[..taken].iter().rev() {
@@ -242,12 +259,10 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
 /// Makes a claimed run the current index's buffer, less its first cell, which is the caller's.
 fn hand_out(kind: usize, class: usize, run: [usize; 2], zero: bool, held: Option<Locked>) -> usize {
     let cell = CLASSES[class].cell as usize;
-    if !zero {
-        concurrent::about_to_write(run[0], run[1]);
-        concurrent::about_to_refill(run[0], run[1]);
-    }
     if !zero && kind::cleared(kind) {
-        clear(run);
+        make_ready(run);
+    } else if !zero {
+        ends_watch(run);
     }
     point(Point::RunCleared);
     let rest = [run[0] + cell, run[1]];

@@ -281,6 +281,58 @@ fn what_waits_on_a_shelf_is_not_scanned() {
     });
 }
 
+/// Cells that wait on a shelf may be born marked, and lie on pages that are scanned once more. What dead objects have left there keeps nothing: in a queue
+/// it would keep everything that left the queue later.
+#[test]
+fn what_dead_objects_left_on_a_shelf_keeps_nothing() {
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("what_dead_objects_left_on_a_shelf_keeps_nothing", &[], || {
+        const SIZES: [usize; 6] = [48, 64, 80, 112, 160, 240];
+        const ROUNDS: usize = 20;
+        init(&Options::default());
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
+        concurrent::set_births(Births::Marked);
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+        chain_of(100_000);
+        let mut kept_by_words = 0;
+        for _ in 0..ROUNDS {
+            let (hidden, alive) = (Words::hidden(SIZES.len() * 600), Words::roots(SIZES.len() * 600));
+            let neighbours = Words::roots(SIZES.len() * 600);
+            crowd::all(1, move |_| {
+                for i in 0..hidden.count() {
+                    let object = object_of(i as u64, 400).expose_provenance();
+                    alive.set(i, object);
+                    hidden.set(i, !object);
+                    let of = object_of(i as u64, SIZES[i / 600]).cast::<usize>();
+                    // Every fourth lives, so that runs are short.
+                    if i.is_multiple_of(4) {
+                        neighbours.set(i, of.expose_provenance());
+                    } else {
+                        // SAFETY: words of a fresh object.
+                        (0..4).for_each(|word| unsafe { of.add(word).write(object) });
+                    }
+                }
+            });
+            assert!(cycle::collect());
+            (0..alive.count()).for_each(|i| alive.set(i, 0));
+            concurrent::ask();
+            crowd::wait_until(concurrent::is_under_way);
+            crowd::all(1, move |_| {
+                for i in 0..SIZES.len() * 200 {
+                    core::hint::black_box(object_of(i as u64, SIZES[i / 200]));
+                }
+            });
+            crowd::wait_until(|| !concurrent::finish_if_ready() && !concurrent::is_under_way());
+            kept_by_words += (0..hidden.count()).filter(|&i| object::base(!hidden.get(i)).is_some()).count();
+            (0..neighbours.count()).for_each(|i| neighbours.set(i, 0));
+        }
+        // A few are on stacks.
+        assert!(kept_by_words < 10 * ROUNDS, "{kept_by_words}");
+    });
+}
+
 /// What is freed explicitly brings cycles that mark beside the program no sooner than such that stop it.
 #[test]
 fn what_is_freed_brings_no_cycles() {
