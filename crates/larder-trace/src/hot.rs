@@ -221,7 +221,7 @@ impl<H: Objects> Hot<H> {
                     return;
                 }
                 is_wide |= self.scan::<L>(entry, words);
-                if self.by_block {
+                if greys && self.by_block {
                     self.ask_for_later();
                 }
             }

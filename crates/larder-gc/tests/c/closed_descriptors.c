@@ -12,7 +12,7 @@ typedef struct node {
     GC_word value;
 } node;
 
-/* Some hundred cycles' worth, with enough alive that it is worth marking beside the program. */
+/* So much is allocated that cycles come, with enough alive that it is worth marking beside the program. */
 static NOINLINE void replace_all(node **lists) {
     for (int i = 0; i < 20 * NODES; i++) {
         node *n = GC_malloc(sizeof *n);
