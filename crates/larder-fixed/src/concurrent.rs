@@ -98,7 +98,7 @@ static ON: AtomicBool = AtomicBool::new(false);
 static WANTED: AtomicU32 = AtomicU32::new(0);
 /// The marker thread exists. Sync: written under the lock that guards the creation of helpers.
 static EXISTS: AtomicBool = AtomicBool::new(false);
-/// Bytes that count as allocated since the last cycle ([`net`]) after which one is asked for. Sync: a statistic that decides when.
+/// Bytes that count as allocated since the last cycle ([`net`](crate::heap::Heap::net)) after which one is asked for. Sync: a statistic that decides when.
 static START_AFTER: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Bytes allocated and bytes freed explicitly since the last cycle when this one was asked for. Sync: as `START_AFTER`.
 static SINCE_AT_REQUEST: AtomicUsize = AtomicUsize::new(0);
@@ -373,22 +373,12 @@ pub(crate) fn attend(coming: usize) {
 fn attend_slow(coming: usize) {
     let since = HEAP.counts.since.load(Ordering::Relaxed);
     match phase() {
-        Phase::Idle if counts_as_much_as(since + coming, START_AFTER.load(Ordering::Relaxed)) => ask_for(coming),
+        Phase::Idle if HEAP.counts_as_much_as(since + coming, START_AFTER.load(Ordering::Relaxed)) => ask_for(coming),
         Phase::Ready => _ = cycle::collect_due(),
-        Phase::Marking if counts_as_much_as(since, HELP_FROM.load(Ordering::Relaxed)) => help(coming),
+        Phase::Marking if HEAP.counts_as_much_as(since, HELP_FROM.load(Ordering::Relaxed)) => help(coming),
         Phase::Asked | Phase::Marking | Phase::Looking => way::give(since),
         _ => {}
     }
-}
-
-/// What counts of `since` bytes that were allocated since the last cycle: what was freed explicitly hardly does, as for cycles that stop the program.
-fn net(since: usize) -> usize {
-    larder_policy::pacing::net_allocation(Bytes(since), Bytes(HEAP.freed.load(Ordering::Relaxed))).0
-}
-
-/// Whether `since` bytes count as `limit` bytes at least. What was freed is looked up only where it matters: every free writes there.
-fn counts_as_much_as(since: usize, limit: usize) -> bool {
-    since >= limit && net(since) >= limit
 }
 
 /// Begins a concurrent cycle, if one can begin here and now.
@@ -419,7 +409,7 @@ fn ask_for(coming: usize) {
         // From here on the budget is where the program overtakes the cycle, and what it was is where it begins to help. One large object may
         // be more than all of that: it overtakes no cycle that begins because of it.
         let (budget, since) = (HEAP.budget.load(Ordering::Relaxed), HEAP.counts.since.load(Ordering::Relaxed));
-        let beyond = net(since + coming).saturating_sub(budget);
+        let beyond = HEAP.net(since + coming).saturating_sub(budget);
         let live = HEAP.live.load(Ordering::Relaxed);
         SINCE_AT_REQUEST.store(since, Ordering::Relaxed);
         FREED_AT_REQUEST.store(HEAP.freed.load(Ordering::Relaxed), Ordering::Relaxed);

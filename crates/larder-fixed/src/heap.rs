@@ -477,8 +477,18 @@ impl Heap {
     /// Whether a cycle is due.
     #[inline]
     pub fn cycle_due(&self) -> bool {
-        let (since, budget) =
-            (Bytes(self.counts.since.load(Ordering::Relaxed)), Bytes(self.budget.load(Ordering::Relaxed)));
-        since >= budget && pacing::net_allocation(since, Bytes(self.freed.load(Ordering::Relaxed))) >= budget
+        self.counts_as_much_as(self.counts.since.load(Ordering::Relaxed), self.budget.load(Ordering::Relaxed))
+    }
+
+    /// What counts of `since` bytes that were allocated since the last cycle: what was freed explicitly hardly does.
+    #[inline]
+    pub fn net(&self, since: usize) -> usize {
+        pacing::net_allocation(Bytes(since), Bytes(self.freed.load(Ordering::Relaxed))).0
+    }
+
+    /// Whether `since` bytes count as `limit` bytes at least. What was freed is looked up only where it matters: every free writes there.
+    #[inline]
+    pub fn counts_as_much_as(&self, since: usize, limit: usize) -> bool {
+        since >= limit && self.net(since) >= limit
     }
 }

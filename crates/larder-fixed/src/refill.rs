@@ -120,16 +120,13 @@ fn clear(run: [usize; 2]) {
     unsafe { ptr::write_bytes(ptr::with_exposed_provenance_mut::<u8>(run[0]), 0, run[1] - run[0]) };
 }
 
-/// Ends the watch over a run that is about to be written to.
-fn ends_watch(run: [usize; 2]) {
+/// Ends the watch over a run that is about to be written to, and clears it where its kind wants that.
+fn make_ready(kind: usize, run: [usize; 2]) {
     concurrent::about_to_write(run[0], run[1]);
     concurrent::about_to_refill(run[0], run[1]);
-}
-
-/// Clears a run, whose watch ends first.
-fn make_ready(run: [usize; 2]) {
-    ends_watch(run);
-    clear(run);
+    if kind::cleared(kind) {
+        clear(run);
+    }
 }
 
 /// Fills the current index's buffer and returns the first cell of the run. `None` when there is no free run and the
@@ -238,7 +235,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
         if kind::cleared(kind) && Epochs::now().marking() {
             // They may have been born marked, and lie on pages that are scanned once more: what dead objects have left there would keep others, and
             // those the ones that died after them, for as long as there are such runs.
-            more[..taken].iter().for_each(|&run| make_ready(run));
+            more[..taken].iter().for_each(|&run| make_ready(kind, run));
         }
         let mut shelf = shelf::current(kind, class);
         // The run that was found first is taken off first.
@@ -259,10 +256,8 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
 /// Makes a claimed run the current index's buffer, less its first cell, which is the caller's.
 fn hand_out(kind: usize, class: usize, run: [usize; 2], zero: bool, held: Option<Locked>) -> usize {
     let cell = CLASSES[class].cell as usize;
-    if !zero && kind::cleared(kind) {
-        make_ready(run);
-    } else if !zero {
-        ends_watch(run);
+    if !zero {
+        make_ready(kind, run);
     }
     point(Point::RunCleared);
     let rest = [run[0] + cell, run[1]];

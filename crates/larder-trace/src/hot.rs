@@ -138,11 +138,8 @@ impl<H: Objects> Hot<H> {
     /// Asks for what comes after a long range: the rest of its object, or another one. The processor foresees neither beyond a page.
     #[inline(always)]
     pub fn ask_for_next(&self) {
-        if let Some(next) = self.stack.nth_newest(0) {
-            let bytes = next.words().saturating_mul(size_of::<usize>()).min(PIECE);
-            for line in (0..bytes).step_by(LINE_WORDS * size_of::<usize>()) {
-                prefetch(next.start.addr() + line);
-            }
+        if let Some(&next) = self.stack.nth_newest(0) {
+            lines_of(next, next.words().saturating_mul(size_of::<usize>()).min(PIECE)).for_each(prefetch);
         }
     }
 
@@ -162,15 +159,13 @@ impl<H: Objects> Hot<H> {
         }
     }
 
-    /// Asks for what is scanned [`SCANNED_AHEAD`] entries later.
+    /// Asks for what is scanned [`SCANNED_AHEAD`] entries later, where that is wide.
     #[inline(always)]
     pub fn ask_for_later(&self) {
-        let Some(later) = self.stack.nth_newest(SCANNED_AHEAD) else { return };
+        let Some(&later) = self.stack.nth_newest(SCANNED_AHEAD) else { return };
         let bytes = later.descriptor & !7;
         if bytes > window::NARROW * size_of::<usize>() && later.descriptor & descriptor::TAG == descriptor::LENGTH {
-            for line in (0..bytes.min(ASKED_AHEAD)).step_by(LINE_WORDS * size_of::<usize>()) {
-                prefetch_early(later.start.addr() + line);
-            }
+            lines_of(later, bytes.min(ASKED_AHEAD)).for_each(prefetch_early);
         }
     }
 
@@ -798,6 +793,12 @@ impl<H: Objects> Hot<H> {
             word = unsafe { at.add(link.place).read() };
         }
     }
+}
+
+/// An address in each cache line of so many bytes of an entry.
+#[inline(always)]
+fn lines_of(entry: Entry, bytes: usize) -> impl Iterator<Item = usize> {
+    (0..bytes).step_by(LINE_WORDS * size_of::<usize>()).map(move |line| entry.start.addr() + line)
 }
 
 /// [`Look::collect_many`], with what is looked at later asked for before.
