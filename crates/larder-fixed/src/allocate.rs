@@ -19,7 +19,7 @@ use larder_units::{BLOCK, Bytes};
 
 use crate::heap::HEAP;
 use crate::pacing::Shortage;
-use crate::{concurrent, cycle, large, object, refill};
+use crate::{concurrent, cycle, hooks, kind, large, object, refill};
 
 /// Largest request, in bytes, that comes from a buffer.
 pub const SMALL: usize = 32 * 1024;
@@ -88,6 +88,14 @@ pub unsafe fn allocate_from_buffer(kind: usize, bytes: usize) -> *mut u8 {
 #[cold]
 #[inline(never)]
 pub unsafe fn allocate_slow(kind: usize, bytes: usize) -> *mut u8 {
+    if bytes <= SMALL
+        && !concurrent::wants_attention()
+        && !cycle::is_stressed()
+        && let Some(at) = refill::from_shelf(kind, class_of(bytes))
+    {
+        thread::clear_dead_frame();
+        return ptr::with_exposed_provenance_mut(at);
+    }
     let at = allocate_below(kind, bytes);
     // What the frames below have left in the dead part of the stack would be taken for live in a client's frames to come, which do not
     // write all of their words.
@@ -177,7 +185,7 @@ const MOST_WAITS: usize = 8;
 #[cold]
 fn initialise() {
     let _errno = KeepErrno::new();
-    match crate::hooks::INITIALISE.get() {
+    match hooks::INITIALISE.get() {
         // SAFETY: the door set it for this.
         Some(f) => unsafe { f() },
         None => crate::heap::init(&crate::options::Options::default()),
@@ -190,15 +198,82 @@ fn initialise() {
 /// # Safety
 /// As for [`allocate`]; the client keeps the head of the list where the collector sees it.
 pub unsafe fn allocate_many(kind: usize, bytes: usize) -> *mut u8 {
-    const PAGE: usize = 4096;
     if bytes > SMALL {
         // SAFETY: the caller's promise.
         return unsafe { allocate(kind, bytes) };
     }
-    let wanted = (PAGE / CLASSES[class_of(bytes)].cell as usize).max(1);
-    // Pointer-free objects do not keep one another alive, and a cycle may come between two allocations: until the list is
-    // complete, this frame keeps them all.
-    let mut cells = [ptr::null_mut::<u8>(); PAGE / 16];
+    let class = class_of(bytes);
+    let cell = CLASSES[class].cell as usize;
+    let wanted = (MANY / cell).max(1);
+    if !kind::scans_all_words(kind) {
+        // SAFETY: the caller's promise.
+        return unsafe { allocate_apart(kind, bytes, wanted) };
+    }
+    let mut head: *mut u8 = ptr::null_mut();
+    let mut made = 0;
+    while made < wanted {
+        let (first, cells) = match take_linked(slot_offset(kind, class), cell, wanted - made) {
+            Some(taken) => taken,
+            // SAFETY: the caller's promise.
+            None => (unsafe { allocate(kind, bytes) }, 1),
+        };
+        if first.is_null() {
+            break;
+        }
+        if !head.is_null() {
+            // A cycle that marks may have begun, or begun to let objects be born marked, since those were made: nobody would scan these for those.
+            // SAFETY: the first word of the last of the new cells, which are this thread's.
+            unsafe { crate::barrier::store(first.add((cells - 1) * cell).cast(), head.expose_provenance()) };
+        }
+        head = first;
+        made += cells;
+    }
+    head
+}
+
+/// Bytes of the objects of one list.
+const MANY: usize = 4096;
+
+/// Up to `wanted` cells that lie in the current buffer one behind the other, linked in this order, and how many they are. No stop comes before
+/// they are linked: then the first keeps the others.
+fn take_linked(offset: usize, cell: usize, wanted: usize) -> Option<(*mut u8, usize)> {
+    if HEAP.labs.by_thread() {
+        return None;
+    }
+    let mut taken = None;
+    let brief = defer::briefly(|| {
+        let mut cells = wanted;
+        while cells > 0 {
+            // SAFETY: offset and cell belong together, and this is a number of such cells; who has a thread record is initialised.
+            let at = unsafe { HEAP.labs.take(offset, cells * cell) };
+            if at == 0 {
+                cells /= 2;
+                continue;
+            }
+            let last = at + (cells - 1) * cell;
+            for this in (at..=last).step_by(cell) {
+                let next = if this == last { 0 } else { this + cell };
+                // SAFETY: the first word of a cell that was just taken.
+                unsafe { ptr::with_exposed_provenance_mut::<usize>(this).write(next) };
+            }
+            taken = Some((ptr::with_exposed_provenance_mut(at), cells));
+            return true;
+        }
+        false
+    });
+    if brief.pending {
+        defer::answer();
+    }
+    taken
+}
+
+/// As [`allocate_many`], of a kind whose objects do not keep what their first words refer to.
+///
+/// # Safety
+/// As there.
+unsafe fn allocate_apart(kind: usize, bytes: usize, wanted: usize) -> *mut u8 {
+    // They do not keep one another alive, and a cycle may come between two allocations: until the list is complete, this frame keeps them all.
+    let mut cells = [ptr::null_mut::<u8>(); MANY / 16];
     let mut made = 0;
     while made < wanted {
         // SAFETY: the caller's promise.
@@ -211,7 +286,7 @@ pub unsafe fn allocate_many(kind: usize, bytes: usize) -> *mut u8 {
     core::hint::black_box(&mut cells);
     let mut head: *mut u8 = ptr::null_mut();
     for &at in &cells[..made] {
-        // A cycle that marks may have begun, or begun to let objects be born marked, between two of them: nobody would scan the later one for the earlier.
+        // As in `allocate_many`.
         // SAFETY: a fresh object holds at least one word.
         unsafe { crate::barrier::store(at.cast(), head.expose_provenance()) };
         head = at;
@@ -266,18 +341,28 @@ pub unsafe fn free(at: *mut u8) {
     }
 }
 
-/// Frees what [`free`] does not free by itself, in a later block of a run of cells as it does in the first.
+/// Frees what [`free`] does not free by itself: in a later block of a run of cells as it does in the first, and what the client counts.
 ///
 /// # Safety
 /// As there.
 #[inline(never)]
 unsafe fn free_elsewhere(at: *mut u8) {
-    let is_elsewhere = |place: &Place| {
-        let start = HEAP.space.address_of(HEAP.space.index_of(place.block));
-        place.base == at.addr() && place.base - start >= BLOCK.0
+    let freed = |place: Place| {
+        let b = place.block;
+        if b.state() == State::Small && kind::uncollectable(b.kind.get() as usize) {
+            let brief = refill::free_counted(b, place.cell);
+            if brief.done {
+                uncount(b.cell.get() as usize);
+            }
+            return brief;
+        }
+        let start = HEAP.space.address_of(HEAP.space.index_of(b));
+        if place.base - start < BLOCK.0 {
+            return Brief { done: false, pending: false };
+        }
+        refill::free_alone(b, place.cell)
     };
-    let place = HEAP.space.place(at.addr()).filter(is_elsewhere);
-    match place.map(|place| refill::free_alone(place.block, place.cell)) {
+    match HEAP.space.place(at.addr()).filter(|place| place.base == at.addr()).map(freed) {
         Some(Brief { done: true, pending: false }) => {}
         // SAFETY: the caller's promise.
         Some(Brief { done, pending: true }) => unsafe { answer_and_free(at, done) },
@@ -297,6 +382,14 @@ unsafe fn answer_and_free(at: *mut u8, done: bool) {
     if !done {
         // SAFETY: the caller's promise.
         unsafe { free_slow(at) }
+    }
+}
+
+/// Tells the client of so many bytes that it counts, and that are freed.
+fn uncount(bytes: usize) {
+    if let Some(freed) = hooks::UNCOLLECTABLE_FREED.get() {
+        // SAFETY: the client set it to be called so.
+        unsafe { freed(bytes) };
     }
 }
 
@@ -322,11 +415,8 @@ unsafe fn free_slow(at: *mut u8) {
     if place.block.descriptor.get() != 0 {
         crate::barrier::vanishes(place.base, place.base + object::size(place.base));
     }
-    if crate::kind::uncollectable(place.block.kind.get() as usize)
-        && let Some(freed) = crate::hooks::UNCOLLECTABLE_FREED.get()
-    {
-        // SAFETY: the client set it to be called so.
-        unsafe { freed(object::size(place.base)) };
+    if kind::uncollectable(place.block.kind.get() as usize) {
+        uncount(object::size(place.base));
     }
     match place.block.state() {
         State::Large => large::free(place.block),

@@ -360,6 +360,12 @@ pub fn pause_goal() -> Nanos {
     Nanos(GOAL_NS.load(Ordering::Relaxed))
 }
 
+/// Whether a cycle beside the program is under way, or waits to be finished: then every slow path of allocation is to [`attend`].
+#[inline]
+pub(crate) fn wants_attention() -> bool {
+    phase() != Phase::Idle
+}
+
 /// What a slow path of allocation does about concurrent cycles: begins one when it is time, and finishes one that waits.
 /// `coming`: bytes that are about to be allocated.
 #[inline]

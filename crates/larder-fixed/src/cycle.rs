@@ -173,6 +173,11 @@ pub(crate) fn blocked<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Whether the stress mode is on.
+pub(crate) fn is_stressed() -> bool {
+    settings::COLLECT_EVERY.load(Ordering::Relaxed) != 0
+}
+
 /// In the stress mode, collects at every n-th refill.
 pub(crate) fn collect_if_stressed() {
     let every = settings::COLLECT_EVERY.load(Ordering::Relaxed);

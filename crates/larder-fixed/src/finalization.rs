@@ -314,6 +314,9 @@ impl Reachability for Reach<'_, '_> {
     fn mark_from(&mut self, object: usize, ignore_self: bool) {
         let view = self.marker.heap();
         let Some(entry) = view.entry_of(object) else { return };
+        if !view.leads_on(entry) {
+            return;
+        }
         if ignore_self {
             // As libgc does it: the object's words one by one, except those that point into the object itself. A way back
             // through another object counts.

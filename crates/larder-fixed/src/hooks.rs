@@ -48,7 +48,7 @@ pub static PUSH_OTHER_ROOTS: Hook<unsafe extern "C" fn()> = Hook::new();
 pub static PLACES_STACKS: Hook<unsafe extern "C" fn() -> c_int> = Hook::new();
 /// The heap has grown to so many bytes. On whichever thread made it grow; it must not allocate.
 pub static HEAP_RESIZE: Hook<unsafe extern "C" fn(usize)> = Hook::new();
-/// An object that is never collected, and takes so many bytes, is about to be freed. On whichever thread frees it; it must not allocate.
+/// An object that is never collected, and takes so many bytes, is freed. On whichever thread frees it; it must not allocate.
 pub static UNCOLLECTABLE_FREED: Hook<unsafe extern "C" fn(usize)> = Hook::new();
 /// Something to worry about: a format with one `%p`-like word. On the collecting thread, after the resume, no lock held.
 pub static WARN: Hook<unsafe extern "C" fn(*const c_char, usize)> = Hook::new();

@@ -74,6 +74,12 @@ pub fn is_pointer_free(kind: usize) -> bool {
         || (k.descriptor.load(Ordering::Relaxed) == 0 && !k.adjust.load(Ordering::Relaxed))
 }
 
+/// Whether objects of the kind are scanned whole, and conservatively.
+pub(crate) fn scans_all_words(kind: usize) -> bool {
+    let k = &KINDS[kind];
+    k.descriptor.load(Ordering::Relaxed) == 0 && k.adjust.load(Ordering::Relaxed)
+}
+
 /// Whether objects of the kind are roots until they are freed.
 pub const fn uncollectable(kind: usize) -> bool {
     kind == UNCOLLECTABLE || kind == POINTER_FREE_UNCOLLECTABLE

@@ -4,7 +4,6 @@ use core::sync::atomic::{Ordering, fence};
 
 use larder_blocks::State;
 use larder_blocks::space::Place;
-use larder_threads::defer;
 
 use crate::epochs::Epochs;
 use crate::heap::HEAP;
@@ -12,9 +11,8 @@ use crate::inject::{Point, point};
 use crate::{disclaim, kind, large};
 
 /// Whether the object there is allocated.
+#[inline]
 pub(crate) fn is_allocated(place: &Place) -> bool {
-    // A cycle between reading the mark and reading the epochs would make a live object look free.
-    let _deferral = defer::enter();
     let mut epochs = Epochs::now();
     loop {
         // SAFETY: a place is a cell of its block.
@@ -22,7 +20,8 @@ pub(crate) fn is_allocated(place: &Place) -> bool {
         point(Point::MarkRead);
         // ORDER cycle.epochs: Acquire, with the fence in `Epochs::begin`: who reads a mark of a cycle sees its epochs.
         fence(Ordering::Acquire);
-        // A thread that is not registered does not defer: it looks again when a cycle has begun or ended meanwhile.
+        // A cycle between reading the mark and reading the epochs would make a live object look free: where one has begun or ended meanwhile, the
+        // mark is read again.
         let now = Epochs::now();
         if now == epochs {
             return now.is_allocated(mark);
@@ -44,10 +43,18 @@ pub fn base(address: usize) -> Option<usize> {
 
 /// Usable bytes of the object at `base`: its whole cell. 0 where there is no object.
 pub fn size(base: usize) -> usize {
-    match place(base) {
-        Some(p) if p.block.state() == State::Large => p.block.size.get(),
-        Some(p) => p.block.cell.get() as usize,
-        None => 0,
+    place(base).map_or(0, |p| size_at(&p))
+}
+
+/// Usable bytes of the allocated object that contains `address`; 0 where there is none.
+pub fn size_around(address: usize) -> usize {
+    place(address).filter(is_allocated).map_or(0, |p| size_at(&p))
+}
+
+fn size_at(place: &Place) -> usize {
+    match place.block.state() {
+        State::Large => place.block.size.get(),
+        _ => place.block.cell.get() as usize,
     }
 }
 

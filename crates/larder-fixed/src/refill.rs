@@ -142,6 +142,24 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
     refill_from_lists(kind, class, registered)
 }
 
+/// The first cell of the run that lies uppermost on the current index's shelf; the rest of the run becomes the index's buffer. `None` where there is none,
+/// and for threads that a slow path has to see to. Among survivors, and where the program frees, most runs are a cell or two long: this is all
+/// that happens then, but for one allocation in [`shelf::MOST_RUNS`].
+#[inline(always)]
+pub(crate) fn from_shelf(kind: usize, class: usize) -> Option<usize> {
+    let mut cell = None;
+    let brief = defer::briefly(|| {
+        let Some(run) = shelf::current(kind, class).and_then(|mut shelf| shelf.pop()) else { return false };
+        point(Point::ShelfTaken);
+        cell = Some(hand_out(kind, class, run, false, None));
+        true
+    });
+    if brief.pending {
+        defer::answer();
+    }
+    cell
+}
+
 /// As [`refill`], from the blocks' lists, in a deferral. Has a frame of its own.
 #[inline(never)]
 fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usize> {
@@ -164,7 +182,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
             zero = true;
             break run;
         }
-        let found = match list.next_run(epoch, c) {
+        let found = match list.next_run(epoch, class) {
             Some(found) => found,
             None => {
                 drop(locked);
@@ -185,7 +203,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
                 let list = locked.list(kind);
                 let epoch = HEAP.epoch();
                 list.renew(epoch);
-                if let Some(found) = list.next_run(epoch, c) {
+                if let Some(found) = list.next_run(epoch, class) {
                     // Somebody else was faster; the block can wait.
                     sharing::give(owner.map_or(NONE, |owner| owner as u32), run, Release::Unused);
                     origin = Origin::New;
@@ -194,7 +212,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
                     zero = fresh;
                     format(run, class, kind, owner.map_or(NONE, |owner| owner as u32), lists);
                     list.begin(run.first as u32);
-                    list.next_run(epoch, c).expect("a new block is free")
+                    list.next_run(epoch, class).expect("a new block is free")
                 }
             }
         };
@@ -214,7 +232,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
         let epoch = HEAP.epoch();
         let list = locked.list(kind);
         while bytes < ENOUGH && taken < more.len() {
-            let Some((b, from, cells)) = list.next_run(epoch, c) else { break };
+            let Some((b, from, cells)) = list.next_run(epoch, class) else { break };
             claim(b, from, cells);
             let at = address(b, from);
             more[taken] = [at, at + cells * cell];
@@ -254,6 +272,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
 }
 
 /// Makes a claimed run the current index's buffer, less its first cell, which is the caller's.
+#[inline]
 fn hand_out(kind: usize, class: usize, run: [usize; 2], zero: bool, held: Option<Locked>) -> usize {
     let cell = CLASSES[class].cell as usize;
     if !zero {
@@ -265,17 +284,24 @@ fn hand_out(kind: usize, class: usize, run: [usize; 2], zero: bool, held: Option
         // SAFETY: the rest is ready, ours, and a whole number of cells.
         let installed = unsafe { HEAP.labs.install(slot_offset(kind, class), cell, rest) };
         if installed == Installed::No {
-            // The lists in which the run's block is, so that its next comer is of the same owner.
-            let place = HEAP.space.place(run[0]).expect("a run lies in a block");
-            let mut locked = held.unwrap_or_else(|| Locked::new(place.block.lists(), class));
-            let epoch = HEAP.epoch();
-            if !locked.list(kind).put_aside(rest, epoch) {
-                release(rest[0], rest[1]);
-            }
+            put_aside(kind, class, rest, held);
         }
     }
     point(Point::RunInstalled);
     run[0]
+}
+
+/// Keeps a ready run for the next comer, or gives it back: somebody else has filled the buffer meanwhile.
+#[cold]
+#[inline(never)]
+fn put_aside(kind: usize, class: usize, run: [usize; 2], held: Option<Locked>) {
+    // The lists in which the run's block is, so that its next comer is of the same owner.
+    let place = HEAP.space.place(run[0]).expect("a run lies in a block");
+    let mut locked = held.unwrap_or_else(|| Locked::new(place.block.lists(), class));
+    let epoch = HEAP.epoch();
+    if !locked.list(kind).put_aside(run, epoch) {
+        release(run[0], run[1]);
+    }
 }
 
 /// Gives cells that were claimed but not handed out back to their block.
@@ -394,15 +420,21 @@ pub(crate) fn retire_block(b: &Block) -> Run {
     run.retire(&HEAP.space)
 }
 
-/// In `frees_until_look`, of a block whose objects [`free_alone`] does not free: the client counts them.
-const NOT_ALONE: u16 = 1 << 15;
+/// In `frees_until_look`, of a block whose objects the client counts: [`free_alone`] does not free them, [`free_counted`] does.
+const COUNTED: u16 = 1 << 15;
 const _: () = {
     let mut class = 0;
     while class < class::COUNT {
-        assert!(CLASSES[class].cells < NOT_ALONE as u32);
+        assert!(CLASSES[class].cells < COUNTED as u32);
         class += 1;
     }
 };
+
+/// Frees one cell as [`free_alone`] does, in a block whose objects the client counts; the caller tells the client.
+#[inline(always)]
+pub(crate) fn free_counted(b: &Block, cell: usize) -> Brief {
+    alone(b, cell, |left| left & COUNTED != 0 && left & !COUNTED > 1)
+}
 
 /// Frees one cell explicitly without a lock, if nothing but its mark changes thereby: the sweep has not been through with its block, and
 /// it is not worth a look yet whether the block is empty. False where that may not be so, the cell is not allocated, or the block holds
@@ -412,10 +444,16 @@ const _: () = {
 /// once may count as one, so that the block is looked at later, or both beyond 0, as who counts while a sweep ends: then the next free looks.
 #[inline(always)]
 pub(crate) fn free_alone(b: &Block, cell: usize) -> Brief {
+    // Signed: `COUNTED` is the uppermost bit.
+    alone(b, cell, |left| left as i16 > 1)
+}
+
+/// As [`free_alone`], where `may` finds no need for a look in `frees_until_look`.
+#[inline(always)]
+fn alone(b: &Block, cell: usize, may: impl FnOnce(u16) -> bool) -> Brief {
     // No cycle begins or ends in here. Threads that are never stopped go the long way, and handlers that interrupted a slow path.
     defer::briefly(|| {
-        // Signed: `NOT_ALONE` is the uppermost bit.
-        if b.frees_until_look.get() as i16 <= 1 && hint::unusual() {
+        if !may(b.frees_until_look.get()) && hint::unusual() {
             return false;
         }
         // SAFETY: frees are counted in `Small` blocks alone, and the caller's cell is below `cells`.
@@ -483,7 +521,7 @@ fn freed_in_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> 
     }
     let left = b.frees_until_look.get();
     // Frees without the lock may have counted beyond 0, several at once.
-    if (2..=class::MOST_CELLS as u16).contains(&(left & !NOT_ALONE)) {
+    if (2..=class::MOST_CELLS as u16).contains(&(left & !COUNTED)) {
         b.frees_until_look.set(left - 1);
         return None;
     }
@@ -491,8 +529,8 @@ fn freed_in_block(list: &mut List, b: &'static Block, epoch: u8) -> Option<Run> 
     let marks = unsafe { b.all_marks() };
     let live = count_taken(marks);
     if live > 0 || b.previous.get() == ORPHAN || cycle::is_marking_beside() {
-        let alone = if kind::uncollectable(b.kind.get() as usize) { NOT_ALONE } else { 0 };
-        b.frees_until_look.set(live as u16 | alone);
+        let counted = if kind::uncollectable(b.kind.get() as usize) { COUNTED } else { 0 };
+        b.frees_until_look.set(live as u16 | counted);
         return None;
     }
     list.unlink(index);

@@ -21,6 +21,8 @@ use crate::roots;
 pub(crate) const LINE: usize = 64;
 /// Bytes of an object that are asked for as soon as it is marked.
 const PREFETCHED: usize = 2048;
+/// Words of an object that are looked at one by one before a marker is set to work for it alone.
+const FEW_WORDS: usize = 64;
 /// Lines that are asked for without a branch.
 const FEW_LINES: usize = 8;
 
@@ -188,6 +190,17 @@ impl View {
         let spot = self.find(address, Interior::Always)?;
         let descriptor = spot.block.descriptor.get();
         (descriptor != 0).then(|| Entry::at(spot.base, descriptor))
+    }
+
+    /// Whether to scan this may mark something: all that is long, and what is scanned as clients say, may. World stopped.
+    pub fn leads_on(self, entry: Entry) -> bool {
+        let leads = |i| {
+            // SAFETY: a word of the object, in a stopped world.
+            let word = unsafe { entry.first().add(i).read() };
+            let is_unmarked = |spot: Spot| self.epochs.is_unmarked(spot.mark.load(Ordering::Relaxed));
+            self.find(word, Interior::AsConfigured).is_some_and(is_unmarked)
+        };
+        entry.words() > FEW_WORDS || (0..entry.words()).any(leads)
     }
 
     /// First and one past the last address of the object that contains `address`.

@@ -56,8 +56,8 @@ pub fn allocate_uncollectable(kind: usize, bytes: usize) -> *mut c_void {
     if hooks::UNCOLLECTABLE_FREED.get().is_none() {
         hooks::UNCOLLECTABLE_FREED.set(Some(uncount));
     }
-    let p = allocate_or_exhausted(kind, bytes);
-    if object::kind_of(p.addr()) == kind {
+    let (p, is_new) = allocate_or_told(kind, bytes);
+    if is_new {
         GC_non_gc_bytes.add(object::size(p.addr()));
     }
     p

@@ -32,7 +32,7 @@ pub extern "C" fn GC_is_heap_ptr(address: *const c_void) -> c_int {
 /// The size of the cell of an object, the extra byte included: 0 for an address that is in no object.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_size(object: *const c_void) -> usize {
-    object::base(object.addr()).map_or(0, object::size)
+    object::size_around(object.addr())
 }
 
 /// The kind of an object, and its size where `size` is not null.

@@ -64,10 +64,11 @@ impl Labs {
         self.ground.indices() == 0
     }
 
-    /// The fast path: takes `bytes` (the class's cell size) from the current index's buffer, or returns 0.
+    /// The fast path: takes `bytes` (a cell, or several that lie side by side) from the current index's buffer, or returns 0.
     ///
     /// # Safety
-    /// `set_up` found sequences, and this thread knows it. `offset` comes from [`slot_offset`], and every caller uses the same `bytes` for it.
+    /// `set_up` found sequences, and this thread knows it. `offset` comes from [`slot_offset`], and `bytes` is the size of the class that it was made for, or
+    /// a multiple.
     #[inline(always)]
     pub unsafe fn take(&self, offset: usize, bytes: usize) -> usize {
         let slot = self.slabs.load(Ordering::Relaxed) + offset;

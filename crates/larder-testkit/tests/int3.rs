@@ -727,6 +727,42 @@ fn the_slow_path_hands_out_each_cell_once_at_any_instruction() {
     });
 }
 
+/// Between survivors each run is a cell long, and waits on a shelf.
+#[test]
+fn cells_between_survivors_are_handed_out_once_at_any_instruction() {
+    in_child("cells_between_survivors_are_handed_out_once_at_any_instruction", &[], || {
+        const OBJECTS: usize = 2000;
+        set_up_heap();
+        let survivors = Words::roots(OBJECTS);
+        let slow: Vec<usize> =
+            trap::instructions_of(allocate_slow as *const () as usize).iter().map(|i| i.ip() as usize).collect();
+        let hostile: [fn(); 5] = [heap_take, heap_refill, heap_collect, heap_free, stop_here];
+        let mut hits = 0;
+        for bytes in [24, 500] {
+            REQUEST.store(bytes, Ordering::Relaxed);
+            let mut calls = 0;
+            for &place in &slow {
+                for hostile in hostile {
+                    if calls % 100 == 0 {
+                        check_kept();
+                        for n in 0..2 * OBJECTS {
+                            survivors.set(n / 2, allocate_here(bytes).expose_provenance());
+                        }
+                        assert!(cycle::collect());
+                    }
+                    let (at, trapped) = trap::with_breakpoints(&[place], hostile, || allocate_here(bytes));
+                    keep(at);
+                    hits += trapped.hits;
+                    calls += 1;
+                }
+            }
+            check_kept();
+        }
+        assert!(hits > 150, "{hits} breakpoints were met");
+        assert!(cycles_made() > 20 && verifier::cycles() > 50);
+    });
+}
+
 /// The copies of the sequence inside the heap's own functions.
 #[test]
 fn lists_and_aligned_objects_survive_a_stop_at_any_instruction() {

@@ -37,12 +37,20 @@ const FEWEST_SLOTS: usize = 128;
 /// swings from being rebuilt again and again.
 const SHRINK_FACTOR: usize = 16;
 
-/// A capacity for `needed` slots, given the present one: unchanged while it is large enough and not far too large.
+/// A capacity for `needed` slots, given the present one: unchanged while it is large enough and not far too large for these, and for the `usual`
+/// ones.
 ///
 /// The result is a power of two.
-pub(crate) fn fitting_capacity(present: usize, needed: usize) -> usize {
-    let fitting = needed.next_power_of_two().max(FEWEST_SLOTS);
-    if fitting > present || fitting <= present / SHRINK_FACTOR { fitting } else { present }
+pub(crate) fn fitting_capacity(present: usize, needed: usize, usual: usize) -> usize {
+    let for_slots = |slots: usize| slots.next_power_of_two().max(FEWEST_SLOTS);
+    let fitting = for_slots(needed);
+    if fitting > present || for_slots(needed.max(usual)) <= present / SHRINK_FACTOR { fitting } else { present }
+}
+
+/// How many there are usually before a collection thins them out: as many as before the last one, or half of what was usual then. So a table that
+/// each collection empties is not rebuilt after each, and what was once is forgotten after a few.
+pub(crate) fn usual_number(before: usize, present: usize) -> usize {
+    present.max(before / 2)
 }
 
 /// How many slots a table needs for `keys`: a third more, so that a quarter stays empty and runs stay short.
@@ -127,12 +135,13 @@ unsafe impl<V: Zeroed> Zeroed for Slot<V> {}
 pub struct Table<V: Zeroed> {
     slots: Array<Slot<V>>,
     len: usize,
+    usual: usize,
 }
 
 impl<V: Zeroed> Table<V> {
     /// An empty table, which has no memory yet.
     pub const fn new() -> Self {
-        Self { slots: Array::EMPTY, len: 0 }
+        Self { slots: Array::EMPTY, len: 0, usual: 0 }
     }
 
     /// How many keys there are.
@@ -157,13 +166,13 @@ impl<V: Zeroed> Table<V> {
 
     /// Makes room for one more key. It may also give memory back.
     pub fn reserve(&mut self) -> Result<(), NoMemory> {
-        let capacity = fitting_capacity(self.slots.len(), slots_for(self.len + 1));
+        let capacity = fitting_capacity(self.slots.len(), slots_for(self.len + 1), slots_for(self.usual));
         if capacity == self.slots.len() {
             return Ok(());
         }
         match Array::map(capacity) {
             Ok(slots) => {
-                let old = core::mem::replace(self, Self { slots, len: 0 });
+                let old = core::mem::replace(self, Self { slots, len: 0, usual: self.usual });
                 // The order of the slots is the order of the hashes, so the new table fills from one end to the other
                 // and no run grows long.
                 for (key, value) in old.iter() {
@@ -203,8 +212,14 @@ impl<V: Zeroed> Table<V> {
         self.slots.iter().filter(|slot| slot.key != 0).map(|slot| (slot.key, slot.value))
     }
 
-    /// Removes the keys for which `keep` says no, and returns how many. A key that is kept may be asked about twice.
+    /// A collection is about to take keys out.
+    pub fn before_thinning(&mut self) {
+        self.usual = usual_number(self.usual, self.len);
+    }
+
+    /// Removes the keys for which `keep` says no, and returns how many. A key that is kept may be asked about twice. For collections.
     pub fn retain(&mut self, mut keep: impl FnMut(usize, V) -> bool) -> usize {
+        self.before_thinning();
         let before = self.len;
         let mut at = 0;
         // A removal moves later keys to this slot or beyond it, so none escapes the walk; at the end of the array it
@@ -390,9 +405,13 @@ mod tests {
         assert!((1..=100_000).all(|n| table.get(n * 16) == Some(n)));
         assert_eq!(table.slots.len(), 1 << 18);
         assert_eq!(table.retain(|key, _| key <= 160), 99_990);
-        table.reserve().unwrap();
-        assert_eq!(table.slots.len(), FEWEST_SLOTS);
-        assert!((1..=10).all(|n| table.get(n * 16) == Some(n)));
+        // There may be as many again before the next collection.
+        for collections in 0..10 {
+            table.reserve().unwrap();
+            assert_eq!(table.slots.len() == FEWEST_SLOTS, collections >= 4, "after {collections}");
+            assert!((1..=10).all(|n| table.get(n * 16) == Some(n)));
+            assert_eq!(table.retain(|_, _| true), 0);
+        }
     }
 
     #[test]

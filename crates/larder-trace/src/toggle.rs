@@ -57,7 +57,7 @@ impl ToggleRefs {
 
     /// Registers the object that starts at `object`. An object may be registered more than once.
     pub fn add(&mut self, object: usize, strong: bool) -> Result<(), NoMemory> {
-        let capacity = fitting_capacity(self.references.len(), self.used + 1);
+        let capacity = fitting_capacity(self.references.len(), self.used + 1, 0);
         if capacity != self.references.len() {
             let mut larger = Array::map(capacity)?;
             larger[..self.used].copy_from_slice(&self.references[..self.used]);

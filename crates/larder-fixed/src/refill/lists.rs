@@ -2,10 +2,10 @@
 
 use core::cell::UnsafeCell;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use larder_blocks::block::{Block, NONE};
-use larder_blocks::class::{COUNT, Class};
+use larder_blocks::class::{CLASSES, COUNT};
 use larder_blocks::owners;
 use larder_sync::lock::{Lock, LockGuard};
 use larder_sys::hint;
@@ -13,7 +13,7 @@ use larder_sys::memory::{self, ReserveError};
 use larder_threads::REGISTRY;
 use larder_units::Bytes;
 
-use super::marks::find;
+use super::marks::{find, free_among};
 use crate::heap::HEAP;
 use crate::inject::{Point, point};
 use crate::{kind, sharing};
@@ -21,6 +21,19 @@ use crate::{kind, sharing};
 /// Longest run, in bytes, that one refill takes: it is cleared at once, and should stay in a first-level cache until it
 /// is used.
 pub(super) const LONGEST_RUN: usize = 16 * 1024;
+/// The most cells of each class in such a run.
+const LONGEST: [u16; COUNT] = {
+    let mut cells = [1; COUNT];
+    let mut class = 0;
+    while class < COUNT {
+        let most = LONGEST_RUN / CLASSES[class].cell as usize;
+        if most > 1 {
+            cells[class] = most as u16;
+        }
+        class += 1;
+    }
+    cells
+};
 /// Runs that a list keeps aside because their buffer was filled by somebody else meanwhile.
 const SIDELINE: usize = 4;
 /// `previous` of a block that was taken in a signal handler and is in no list yet.
@@ -43,8 +56,14 @@ pub(super) struct List {
     /// The block that is being swept, and its next cell to look at.
     current: u32,
     position: u32,
-    /// Swept blocks in which cells were freed explicitly, to be swept again; linked through `size`.
+    /// Of that cell and those behind it: how many were looked at, and by a bit for each whether it was free. Under the lock cells of the block
+    /// that are ahead of the sweep change in one way only: they are freed.
+    seen: u32,
+    free: u64,
+    /// Swept blocks in which cells were freed explicitly, to be swept again; linked through `size`. The first to come is the first to go: while
+    /// it waits more is freed in it, and one sweep finds that together.
     again: u32,
+    last_again: u32,
     /// Ready runs without a buffer.
     sideline: [[usize; 2]; SIDELINE],
 }
@@ -173,7 +192,7 @@ fn pair(low: u32, high: u32) -> usize {
 
 impl List {
     /// All zeroes, which take no place in the library's file and no memory.
-    const UNUSED: Self = Self { ready: false, head: 0, cursor: 0, current: 0, again: 0, ..Self::EMPTY };
+    const UNUSED: Self = Self { ready: false, head: 0, cursor: 0, current: 0, again: 0, last_again: 0, ..Self::EMPTY };
     const EMPTY: Self = Self {
         ready: true,
         epoch: 0,
@@ -182,7 +201,10 @@ impl List {
         cursor: NONE,
         current: NONE,
         position: 0,
+        seen: 0,
+        free: 0,
         again: NONE,
+        last_again: NONE,
         sideline: [[0; 2]; SIDELINE],
     };
 
@@ -198,12 +220,14 @@ impl List {
         let b = block(index);
         b.swept.set(AGAIN);
         b.again.set(epoch);
-        if self.again != NONE {
-            let next = block(self.again);
-            next.size.set(pair(self.again_links(next).0, index));
+        b.size.set(pair(NONE, if self.again == NONE { NONE } else { self.last_again }));
+        if self.again == NONE {
+            self.again = index;
+        } else {
+            let before = block(self.last_again);
+            before.size.set(pair(index, self.again_links(before).1));
         }
-        b.size.set(pair(self.again, NONE));
-        self.again = index;
+        self.last_again = index;
     }
 
     /// The next and previous block of one that is to be swept again.
@@ -227,6 +251,8 @@ impl List {
         if next != NONE {
             let after = block(next);
             after.size.set(pair(self.again_links(after).0, previous));
+        } else {
+            self.last_again = previous;
         }
         b.swept.set(0);
     }
@@ -264,16 +290,20 @@ impl List {
     /// Puts a block that nobody else knows into the list, to be swept next.
     pub(super) fn begin(&mut self, index: u32) {
         self.link(index);
-        (self.current, self.position) = (index, 0);
+        self.sweep(index);
+    }
+
+    /// Has the cursor stand before the first cell of a block.
+    fn sweep(&mut self, index: u32) {
+        (self.current, self.position, self.seen) = (index, 0, 0);
     }
 
     /// The next free run of the class in this list's blocks, `(block, first cell, cells)`.
-    pub(super) fn next_run(&mut self, epoch: u8, class: &Class) -> Option<(&'static Block, usize, usize)> {
-        let most = (LONGEST_RUN / class.cell as usize).max(1);
+    pub(super) fn next_run(&mut self, epoch: u8, class: usize) -> Option<(&'static Block, usize, usize)> {
+        let most = LONGEST[class] as usize;
         loop {
             if self.current == NONE && self.again != NONE {
-                self.current = self.again;
-                self.position = 0;
+                self.sweep(self.again);
                 self.forget_again(self.current);
             }
             if self.current == NONE {
@@ -282,8 +312,7 @@ impl List {
                 }
                 let b = block(self.cursor);
                 point(Point::SweepNextBlock);
-                self.current = self.cursor;
-                self.position = 0;
+                self.sweep(self.cursor);
                 self.cursor = b.next.get();
                 if self.cursor != NONE {
                     // It will be swept soon, after a few refills.
@@ -298,16 +327,42 @@ impl List {
             let b = block(self.current);
             // SAFETY: blocks in lists are `Small`.
             let marks = unsafe { b.all_marks() };
-            let from = find(marks, self.position as usize, false);
-            if from == marks.len() {
-                b.set_swept(epoch);
-                self.current = NONE;
-                continue;
+            if let Some([from, to]) = self.next_in(marks, most) {
+                return Some((b, from, to - from));
             }
-            let to = find(&marks[..marks.len().min(from + most)], from, true);
-            self.position = to as u32;
-            return Some((b, from, to - from));
+            b.set_swept(epoch);
+            self.current = NONE;
         }
+    }
+
+    /// The next free run of the block that is being swept, at most so many cells long.
+    #[inline]
+    fn next_in(&mut self, marks: &[AtomicU8], most: usize) -> Option<[usize; 2]> {
+        while self.free == 0 || self.seen == 0 {
+            self.position += self.seen;
+            (self.free, self.seen) = free_among(marks, self.position as usize);
+            if self.seen == 0 {
+                return None;
+            }
+        }
+        self.pass(self.free.trailing_zeros());
+        let from = self.position as usize;
+        let cells = self.free.trailing_ones().min(most as u32);
+        if cells < self.seen {
+            self.pass(cells);
+        } else {
+            let to = find(&marks[..marks.len().min(from + most)], from + cells as usize, true);
+            (self.position, self.seen) = (to as u32, 0);
+        }
+        Some([from, self.position as usize])
+    }
+
+    /// Goes on by fewer cells than were looked at.
+    #[inline]
+    fn pass(&mut self, cells: u32) {
+        self.position += cells;
+        self.seen -= cells;
+        self.free >>= cells;
     }
 
     pub(super) fn link(&mut self, index: u32) {

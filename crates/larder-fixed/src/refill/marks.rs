@@ -51,12 +51,18 @@ impl<const N: usize> Wanted<N> {
         found.into_iter().reduce(|a, b| unsafe { _mm_or_si128(a, b) }).unwrap_or(bytes)
     }
 
+    /// By a bit for each of the bytes, from the lowest on: whether it is one of the epochs.
+    #[inline]
+    fn bits(&self, marks: &[AtomicU8; WIDTH]) -> u16 {
+        // SAFETY: as in `of`.
+        unsafe { _mm_movemask_epi8(self.among(marks)) as u16 }
+    }
+
     /// The first byte from `from` on that is one of them, or with `wanted` false is none.
     fn find(&self, marks: &[AtomicU8], from: usize, wanted: bool) -> usize {
         let (vectors, rest) = marks[from..].as_chunks::<WIDTH>();
         for (i, vector) in vectors.iter().enumerate() {
-            // SAFETY: as in `of`.
-            let found = unsafe { _mm_movemask_epi8(self.among(vector)) } as u16;
+            let found = self.bits(vector);
             let found = if wanted { found } else { !found };
             if found != 0 {
                 return from + i * WIDTH + found.trailing_zeros() as usize;
@@ -88,6 +94,32 @@ pub(super) fn fill(marks: &[AtomicU8], mark: u8) {
 /// answer is a hint.
 pub(super) fn find(marks: &[AtomicU8], from: usize, live: bool) -> usize {
     allocated(Epochs::now()).find(marks, from, live)
+}
+
+/// Of the cells from `from` on, at most 64: by a bit for each, from the lowest on, whether it is free, and how many there are. The caller as for [`find`].
+pub(super) fn free_among(marks: &[AtomicU8], from: usize) -> (u64, u32) {
+    among(marks, from, Epochs::now())
+}
+
+fn among(marks: &[AtomicU8], from: usize, epochs: Epochs) -> (u64, u32) {
+    let allocated = allocated(epochs);
+    let ahead = &marks[from..marks.len().min(from + 64)];
+    let (vectors, rest) = ahead.as_chunks::<WIDTH>();
+    let mut free = 0;
+    for (i, vector) in vectors.iter().enumerate() {
+        free |= u64::from(!allocated.bits(vector)) << (i * WIDTH);
+    }
+    if !rest.is_empty() {
+        let at = vectors.len() * WIDTH;
+        free |= match marks[..from + ahead.len()].last_chunk::<WIDTH>() {
+            // With some before them they are a vector, too.
+            Some(vector) => u64::from(!allocated.bits(vector) >> (WIDTH - rest.len())) << at,
+            None => {
+                rest.iter().enumerate().fold(0, |free, (i, m)| free | u64::from(!allocated.contains(m)) << (at + i))
+            }
+        };
+    }
+    (free, ahead.len() as u32)
 }
 
 /// First cell from `from` on whose byte is (or, with `is` false, is not) that one. A hint: others change them meanwhile.
@@ -137,6 +169,22 @@ mod tests {
                 assert_eq!(count(&mixed, epochs), taken, "{n} cells, {epochs:?} and {other}");
                 assert_eq!(count(&marks(n, |_| young), epochs), n);
                 assert_eq!(count(&marks(n, |_| other), epochs), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn free_cells_ahead_are_told_wherever_they_lie() {
+        let epochs = Epochs { old: 3, young: 4, new: 5, cycle: Cycle::None };
+        for n in LENGTHS {
+            let mixed = marks(n, |i| [3, 0, 4, 5, GREY, 2, 0, 0, 3][i * i % 9]);
+            for from in (0..=n).step_by(if n < 100 { 1 } else { 13 }) {
+                let (free, seen) = among(&mixed, from, epochs);
+                assert_eq!(seen as usize, (n - from).min(64));
+                for i in 0..64 {
+                    let expected = i < seen as usize && !epochs.is_allocated(mixed[from + i].load(Ordering::Relaxed));
+                    assert_eq!(free >> i & 1 == 1, expected, "{n} cells, {i} behind {from}");
+                }
             }
         }
     }
