@@ -11,6 +11,7 @@
  *   sizes      a tree made in order, of nodes of 24 to 120 bytes
  *   list       one linked list of such nodes
  *   arrays     one linked list of arrays of 511 addresses, each of a pointer-free object of 16 bytes
+ *   shared     the same arrays, whose addresses are those of a hundred objects of 3000 bytes that may hold pointers, in no order
  *   array      one array of addresses, each of an object of 16 bytes of its own
  *   particles  one array of addresses of bodies of 112 bytes, as Barnes-Hut's (thesis, section 3.4.3)
  * and MIB the live memory (for array: of the array alone). The times are those between the events of the beginning and the end of
@@ -26,7 +27,7 @@ typedef struct Node {
     uint64_t number;
 } Node;
 
-enum { ADDRESSES = 511, BODY_BYTES = 111, CELL = 32, MEAN_CELL = 80, NEIGHBOURS = 4096 };
+enum { ADDRESSES = 511, BODY_BYTES = 111, CELL = 32, MEAN_CELL = 80, NEIGHBOURS = 4096, SHARED = 100, SHARED_BYTES = 3000 };
 
 typedef struct Block {
     struct Block *next;
@@ -144,6 +145,18 @@ static void build(const char *shape, long mib) {
             for (int k = 0; k < ADDRESSES; k++)
                 block->elements[k] = made(8, 1);
         }
+    } else if (!strcmp(shape, "shared")) {
+        void **shared = made(SHARED * sizeof *shared, 0);
+        for (int i = 0; i < SHARED; i++)
+            shared[i] = made(SHARED_BYTES, 0);
+        uint64_t state = 2001;
+        for (long i = bytes / (long)sizeof(Block); i-- > 0;) {
+            Block *block = made(sizeof *block, 0);
+            block->next = root;
+            root = block;
+            for (int k = 0; k < ADDRESSES; k++)
+                block->elements[k] = shared[random_next(&state) % SHARED];
+        }
     } else if (!strcmp(shape, "array") || !strcmp(shape, "particles")) {
         int bodies = shape[0] == 'p';
         long n = bytes / (bodies ? 8 + BODY_BYTES + 1 : 8);
@@ -152,7 +165,7 @@ static void build(const char *shape, long mib) {
         for (long i = 0; i < n; i++)
             array[i] = made(bodies ? BODY_BYTES : 8, 0);
     } else {
-        fprintf(stderr, "marking: the shape is '%s', must be tree, scattered, near, sizes, list, arrays, array or particles\n", shape);
+        fprintf(stderr, "marking: the shape is '%s', must be tree, scattered, near, sizes, list, arrays, shared, array or particles\n", shape);
         exit(2);
     }
 }

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use larder_blocks::block::{Block, State};
 use larder_blocks::class;
 use larder_blocks::space::BLOCK_SHIFT;
+use larder_sys::hint;
 use larder_trace::cells::Cells;
 use larder_trace::volley::{NOWHERE, Record, Records};
 use larder_trace::window::Range;
@@ -40,6 +41,7 @@ pub(crate) struct View {
 const _: () = {
     assert!(size_of::<Block>() == Record::BYTES && align_of::<Block>() == Record::BYTES);
     assert!(Block::STATE == Record::STATE && State::Small as u8 == Record::CELLS_STATE);
+    assert!(State::Tail as u8 == Record::TAIL_STATE && core::mem::offset_of!(Block, head) == Record::HEAD);
     assert!(core::mem::offset_of!(Block, cell) == Record::CELL);
     assert!(core::mem::offset_of!(Block, reciprocal) == Record::RECIPROCAL);
     assert!(core::mem::offset_of!(Block, cells) == Record::COUNT);
@@ -114,7 +116,7 @@ fn find_elsewhere(table: usize, offset: usize, all: bool) -> (&'static Block, u3
 #[inline(always)]
 fn prefetch_lines(start: usize, last: usize, bytes: usize) {
     for line in 1..FEW_LINES {
-        larder_sys::hint::prefetch((start + line * LINE).min(last));
+        hint::prefetch((start + line * LINE).min(last));
     }
     if bytes > FEW_LINES * LINE {
         prefetch_many_lines(start, last);
@@ -127,8 +129,8 @@ fn prefetch_behind(start: usize, last: usize, bytes: usize) {
     if bytes > 2 * LINE {
         return prefetch_lines(start, last, bytes);
     }
-    larder_sys::hint::prefetch((start + LINE).min(last));
-    larder_sys::hint::prefetch(last);
+    hint::prefetch((start + LINE).min(last));
+    hint::prefetch(last);
 }
 
 /// The same of a long object, behind its first lines.
@@ -138,10 +140,10 @@ fn prefetch_many_lines(start: usize, last: usize) {
     let mut line = start + FEW_LINES * LINE;
     let last = last.min(start + PREFETCHED - LINE);
     while line < last {
-        larder_sys::hint::prefetch(line);
+        hint::prefetch(line);
         line += LINE;
     }
-    larder_sys::hint::prefetch(last);
+    hint::prefetch(last);
 }
 
 impl View {
@@ -190,6 +192,15 @@ impl View {
         let spot = self.find(address, Interior::Always)?;
         let descriptor = spot.block.descriptor.get();
         (descriptor != 0).then(|| Entry::at(spot.base, descriptor))
+    }
+
+    /// Whether an object of so many bytes, whose mark byte is there, is one that is not worth many requests: it is long, and marked already. Elements of large
+    /// structures refer to these again and again. (The marks of long objects lie close together, and are soon in the nearest cache.)
+    #[inline(always)]
+    fn is_known(self, mark: usize, bytes: usize) -> bool {
+        // SAFETY: a mark byte of the table, which is never unmapped.
+        let mark = || unsafe { &*core::ptr::with_exposed_provenance::<AtomicU8>(mark) }.load(Ordering::Relaxed);
+        bytes > FEW_LINES * LINE && hint::unusual() && !self.epochs.is_unmarked(mark())
     }
 
     /// Whether to scan this may mark something: all that is long, and what is scanned as clients say, may. World stopped.
@@ -290,13 +301,13 @@ impl Objects for View {
     #[inline(always)]
     fn prefetch(self, spot: Spot, word: usize) {
         let mark = core::ptr::from_ref(spot.mark).addr();
-        larder_sys::hint::prefetch(mark);
+        hint::prefetch(mark);
         // Whether an object will be scanned is hard to foresee: no branch.
         let cell = spot.block.cell.get() as usize;
         let scanned = spot.block.descriptor.get() != 0;
         let start = select_unpredictable(scanned, word, mark);
-        larder_sys::hint::prefetch(start);
-        if cell > LINE {
+        hint::prefetch(start);
+        if cell > LINE && !self.is_known(mark, cell) {
             prefetch_behind(start, start + select_unpredictable(scanned, cell - 1, 0), cell);
         }
     }
@@ -304,19 +315,21 @@ impl Objects for View {
     #[inline(always)]
     fn prefetch_first(self, spot: Spot) {
         let mark = core::ptr::from_ref(spot.mark).addr();
-        larder_sys::hint::prefetch(mark);
-        larder_sys::hint::prefetch(select_unpredictable(spot.block.descriptor.get() != 0, spot.base, mark));
+        hint::prefetch(mark);
+        hint::prefetch(select_unpredictable(spot.block.descriptor.get() != 0, spot.base, mark));
     }
 
     #[inline(always)]
     fn prefetch_others(self, spot: Spot) {
         let scanned = select_unpredictable(spot.block.descriptor.get() != 0, spot.block.cell.get() as usize, 1);
-        prefetch_lines(spot.base, spot.base + scanned - 1, scanned);
+        if !self.is_known(core::ptr::from_ref(spot.mark).addr(), scanned) {
+            prefetch_lines(spot.base, spot.base + scanned - 1, scanned);
+        }
     }
 
     #[inline(always)]
     fn prefetch_mark(self, spot: Spot) {
-        larder_sys::hint::prefetch(core::ptr::from_ref(spot.mark).addr());
+        hint::prefetch(core::ptr::from_ref(spot.mark).addr());
     }
 
     #[inline(always)]
@@ -373,8 +386,10 @@ impl Objects for View {
     }
 
     #[inline(always)]
-    fn prefetch_rest(self, start: usize, bytes: usize) {
-        prefetch_behind(start, start + bytes.saturating_sub(1), bytes);
+    fn prefetch_rest(self, mark: usize, start: usize, bytes: usize) {
+        if !self.is_known(mark, bytes) {
+            prefetch_behind(start, start + bytes.saturating_sub(1), bytes);
+        }
     }
 
     #[inline(always)]

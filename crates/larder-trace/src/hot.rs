@@ -303,7 +303,7 @@ impl<H: Objects> Hot<H> {
                 asked.first[lane] = mark;
                 if entry.descriptor != 0 {
                     asked.first[lane] = word;
-                    self.heap.prefetch_rest(word, bytes);
+                    self.heap.prefetch_rest(mark, word, bytes);
                 }
                 asked.beyond.iter_mut().for_each(|beyond| beyond[lane] = asked.first[lane]);
             }
@@ -316,7 +316,9 @@ impl<H: Objects> Hot<H> {
             // Which lanes are long is hard to foresee.
             asked.beyond.as_flattened().iter().for_each(|&beyond| prefetch(beyond));
             if special.longer != 0 {
-                lanes(special.longer).for_each(|lane| self.heap.prefetch_rest(asked.first[lane], volley.bytes[lane]));
+                for lane in lanes(special.longer) {
+                    self.heap.prefetch_rest(volley.marks[lane], asked.first[lane], volley.bytes[lane]);
+                }
             }
         }
         volleys.come(special.long != 0);

@@ -101,8 +101,8 @@ pub trait Objects: Copy {
     /// What a volley says of the object at the place: the address of its mark byte, and what it is if it is marked.
     fn located(self, place: Self::Place) -> (usize, Marked);
 
-    /// Asks for the lines behind the first of an object that keeps so many bytes.
-    fn prefetch_rest(self, start: usize, bytes: usize);
+    /// Asks for the lines behind the first of an object that keeps so many bytes, and whose mark byte is at `mark`.
+    fn prefetch_rest(self, mark: usize, start: usize, bytes: usize);
 
     /// As [`Objects::mark`]; but an object of whose kind the heap can tell later which are marked and not scanned may become *grey*: then its block is to
     /// wait, until [`Objects::take_grey`] comes to it.

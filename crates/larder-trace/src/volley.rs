@@ -10,7 +10,8 @@
 //! `docs/performance.md`), eight faster still where objects are short (an AMD EPYC, 2026-11-25). With AVX2 the eight are four and four: a node of a tree in
 //! order takes 54 instructions then, and 145 one by one (callgrind).
 
-use core::sync::atomic::AtomicU8;
+use core::hint::select_unpredictable;
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::cells::TOGETHER;
 use crate::descriptor::Entry;
@@ -48,16 +49,39 @@ impl Record {
     pub const STATE: usize = 0;
     /// The state of the first block of a run of cells.
     pub const CELLS_STATE: u8 = 2;
+    /// The state of a later block of a run, of cells or of anything else.
+    pub const TAIL_STATE: u8 = 4;
     /// Four bytes: bytes in a cell.
     pub const CELL: usize = 4;
     /// Four bytes: see [`crate::cells::Cells::reciprocal`].
     pub const RECIPROCAL: usize = 8;
     /// Four bytes: how many cells there are.
     pub const COUNT: usize = 12;
+    /// Four bytes: of a later block of a run, the number of the first.
+    pub const HEAD: usize = 16;
     /// Eight bytes: what to scan in an object.
     pub const DESCRIPTOR: usize = 32;
     /// Eight bytes: address of the first cell's mark byte.
     pub const MARKS: usize = 40;
+}
+
+impl Records {
+    /// The record of the first block of the run to which this record's block belongs.
+    ///
+    /// # Safety
+    /// The address of a record, of the table or of no block.
+    #[inline(always)]
+    pub(crate) unsafe fn head_of(self, record: usize) -> usize {
+        // SAFETY: the caller's promise; fields are atomic where others write them meanwhile.
+        let (state, head) = unsafe {
+            let state: &AtomicU8 = &*core::ptr::with_exposed_provenance(record + Record::STATE);
+            let head: &AtomicU32 = &*core::ptr::with_exposed_provenance(record + Record::HEAD);
+            // ORDER block.publish: Acquire, with the store in `set_state`: of a later block the head is read behind it.
+            (state.load(Ordering::Acquire), head.load(Ordering::Relaxed) as usize)
+        };
+        // Which words lead to later blocks is hard to foresee.
+        select_unpredictable(state == Record::TAIL_STATE, self.table + head * Record::BYTES, record)
+    }
 }
 
 /// Memory of a record.
@@ -151,8 +175,7 @@ impl Asked {
 /// Lanes of a volley in which something is left to be done, a bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Special {
-    /// Their words are to be looked up one by one: they lead to no run of cells, or not into its first block, or not to the beginning of
-    /// a cell where only that counts.
+    /// Their words are to be looked up one by one: they lead to no run of cells, or not to the beginning of a cell where only that counts.
     pub others: u8,
     /// Their objects are scanned, and may be longer than a line.
     pub long: u8,
@@ -290,16 +313,29 @@ mod tests {
         use crate::window::NARROW;
 
         const BASE: usize = 0x7000_0000_0000;
-        const BLOCKS: usize = 6;
+        const BLOCKS: usize = 9;
         /// Mark bytes of a block: an address each, at which nothing is read.
         const MARKS: usize = 0x6000_0000_0000;
         // State, cell size and descriptor of each block: with what a stale record may hold where it is none of cells.
-        let blocks: [(u8, usize, usize); BLOCKS] =
-            [(2, 16, 0), (2, 32, 32), (2, 112, 112), (3, 32, 32), (4, 48, 48), (2, 432, 9)];
-        let count = |cell: usize| BLOCK.0 / cell;
-        let table = blocks.map(|(state, cell, descriptor)| {
+        let blocks: [(u8, usize, usize); BLOCKS] = [
+            (2, 16, 0),
+            (2, 32, 32),
+            (2, 112, 112),
+            (3, 32, 32),
+            (4, 48, 48),
+            (2, 432, 9),
+            (2, 3008, 3008),
+            (4, 64, 64),
+            (4, 3008, 0),
+        ];
+        let heads: [usize; BLOCKS] = [0, 1, 2, 3, 3, 5, 6, 6, 6];
+        let count = |cell: usize| BLOCK.0 * if cell == 3008 { 3 } else { 1 } / cell;
+        let mut table = blocks.map(|(state, cell, descriptor)| {
             Line::of_cells(state, cell, count(cell), descriptor, MARKS + cell * 0x1_0000)
         });
+        for (line, head) in table.iter_mut().zip(heads) {
+            line.0[Record::HEAD..Record::HEAD + 4].copy_from_slice(&(head as u32).to_le_bytes());
+        }
         let records = Records { base: BASE, table: table.as_ptr().expose_provenance() };
         let nowhere = (&raw const NOWHERE).addr();
         let mut seed = 1u64;
@@ -316,9 +352,10 @@ mod tests {
             let words: [usize; LANES] = core::array::from_fn(|_| {
                 // Now and then all of them lead to one block.
                 let block = if round % 5 == 0 { round / 5 % BLOCKS } else { random(BLOCKS) };
-                let within = random(BLOCK.0);
-                let within = if round % 3 == 0 { within } else { within / blocks[block].1 * blocks[block].1 };
-                BASE + block * BLOCK.0 + within
+                let head = heads[block];
+                let within = (block - head) * BLOCK.0 + random(BLOCK.0);
+                let within = if round % 3 == 0 { within } else { within / blocks[head].1 * blocks[head].1 };
+                BASE + head * BLOCK.0 + within
             });
             for all in [false, true] {
                 let (mut volley, mut asked) = (Volley::NONE, Asked::NONE);
@@ -328,8 +365,9 @@ mod tests {
                 for lane in 0..LANES {
                     let (others, long) = (special.others >> lane & 1 != 0, special.long >> lane & 1 != 0);
                     let (word, offset) = (words[lane], words[lane] - BASE);
-                    let (state, cell, descriptor) = blocks[offset / BLOCK.0];
-                    let within = offset % BLOCK.0;
+                    let head = heads[offset / BLOCK.0];
+                    let (state, cell, descriptor) = blocks[head];
+                    let within = offset - head * BLOCK.0;
                     let (number, is_cell) = (within / cell, within / cell < count(cell));
                     let counts = all || within.is_multiple_of(cell);
                     let expects_other = lane < n && (state != 2 || is_cell && !counts);

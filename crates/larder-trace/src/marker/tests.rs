@@ -107,7 +107,7 @@ impl Objects for Cells {
         (core::ptr::from_ref(mark).expose_provenance(), Marked { bytes: CELL, entry })
     }
 
-    fn prefetch_rest(self, _: usize, _: usize) {}
+    fn prefetch_rest(self, _: usize, _: usize, _: usize) {}
 
     fn mark_grey(self, place: Option<usize>) -> Option<Grey> {
         self.mark(place).map(|Marked { bytes, entry }| Grey { bytes, entry, block: 0, waits: false })

@@ -198,7 +198,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// Of the words in the set of `lanes`.
+    /// Of the words in the set of `lanes`. Where all four are to lead to first blocks of runs, later blocks' records are taken as they are.
     ///
     /// # Safety
     /// The processor has AVX2; every word in the set has a record.
@@ -211,16 +211,23 @@ impl Columns {
             let offsets = _mm256_sub_epi64(words, _mm256_set1_epi64x(records.base as i64));
             let places =
                 _mm256_and_si256(_mm256_srli_epi64::<SHIFT>(offsets), _mm256_set1_epi64x(!(Record::BYTES as i64 - 1)));
-            let places = _mm256_add_epi64(places, _mm256_set1_epi64x(records.table as i64));
+            let table = _mm256_set1_epi64x(records.table as i64);
+            let places = _mm256_add_epi64(places, table);
             let no_record = _mm256_set1_epi64x((&raw const NO_RECORD).addr() as i64);
             let places = if WHOLE { places } else { _mm256_blendv_epi8(no_record, places, lanes) };
             let (low, high) = (_mm256_castsi256_si128(places), _mm256_extracti128_si256::<1>(places));
-            let of = [
+            let mut of = [
                 _mm_cvtsi128_si64(low),
                 _mm_extract_epi64::<1>(low),
                 _mm_cvtsi128_si64(high),
                 _mm_extract_epi64::<1>(high),
             ];
+            let mut within = _mm256_and_si256(offsets, _mm256_set1_epi64x(BLOCK.0 as i64 - 1));
+            if !WHOLE {
+                of = of.map(|record| records.head_of(record as usize) as i64);
+                let places = _mm256_sub_epi64(_mm256_loadu_si256(of.as_ptr().cast()), table);
+                within = _mm256_sub_epi64(offsets, _mm256_slli_epi64::<SHIFT>(places));
+            }
             // 16 bytes of the records of every other lane, side by side. The processor reads 16 aligned bytes at once, as all do that have
             // AVX: who changes a record meanwhile shows all of them, or none.
             let two = |lane: usize, byte: usize| {
@@ -235,7 +242,6 @@ impl Columns {
             let (even, odd) = (two(0, Record::DESCRIPTOR), two(1, Record::DESCRIPTOR));
             let descriptors = _mm256_unpacklo_epi64(even, odd);
             let marks = _mm256_unpackhi_epi64(even, odd);
-            let within = _mm256_and_si256(offsets, _mm256_set1_epi64x(BLOCK.0 as i64 - 1));
             let granules = _mm256_srli_epi64::<4>(within);
             let numbers = _mm256_srli_epi64::<31>(_mm256_mul_epu32(granules, reciprocal_and_count));
             let cells = _mm256_srli_epi64::<32>(state_and_cell);

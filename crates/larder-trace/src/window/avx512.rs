@@ -146,6 +146,8 @@ impl Look for Avx512 {
     ) -> Special {
         /// Bytes in a cache line, which holds eight words.
         const LINE: i64 = 64;
+        /// The offset of a block's record, as that of the block.
+        const SHIFT: u32 = BLOCK.0.trailing_zeros() - Record::BYTES.trailing_zeros();
         // SAFETY: the caller has AVX-512; every word has a record, and a lane without one reads that of no block; the arrays are as
         // long as the register, and aligned.
         unsafe {
@@ -155,34 +157,44 @@ impl Look for Avx512 {
             let numbers = _mm512_srli_epi64::<{ BLOCK.0.trailing_zeros() }>(offsets);
             let places = _mm512_slli_epi64::<{ Record::BYTES.trailing_zeros() }>(numbers);
             let no_record = _mm512_set1_epi64((&raw const NO_RECORD).addr() as i64);
-            let places = _mm512_mask_add_epi64(no_record, lanes, places, _mm512_set1_epi64(records.table as i64));
+            let table = _mm512_set1_epi64(records.table as i64);
+            let places = _mm512_mask_add_epi64(no_record, lanes, places, table);
             let mut of = [0usize; TOGETHER];
             _mm512_storeu_si512(of.as_mut_ptr().cast(), places);
             // 16 bytes of the records of every other lane, side by side. The processor reads 16 aligned bytes at once, as all do that
             // have AVX: who changes a record meanwhile shows all of them, or none.
-            let four = |lane: usize, byte: usize| {
+            let four = |of: &[usize; TOGETHER], lane: usize, byte: usize| {
                 let load = |lane: usize| _mm_load_si128(core::ptr::with_exposed_provenance(of[lane] + byte));
                 let rows = _mm512_castsi128_si512(load(lane));
                 let rows = _mm512_inserti32x4::<1>(rows, load(lane + 2));
                 let rows = _mm512_inserti32x4::<2>(rows, load(lane + 4));
                 _mm512_inserti32x4::<3>(rows, load(lane + 6))
             };
-            let (even, odd) = (four(0, Record::STATE), four(1, Record::STATE));
+            let (mut even, mut odd) = (four(&of, 0, Record::STATE), four(&of, 1, Record::STATE));
+            let is_in = |state: u8, state_and_cell| {
+                let states = _mm512_and_si512(state_and_cell, _mm512_set1_epi64(0xFF));
+                _mm512_cmpeq_epi64_mask(states, _mm512_set1_epi64(i64::from(state)))
+            };
+            let mut within = _mm512_and_si512(offsets, _mm512_set1_epi64(BLOCK.0 as i64 - 1));
+            if is_in(Record::TAIL_STATE, _mm512_unpacklo_epi64(even, odd)) != 0 {
+                of = of.map(|record| records.head_of(record));
+                let places = _mm512_sub_epi64(_mm512_loadu_si512(of.as_ptr().cast()), table);
+                within = _mm512_sub_epi64(offsets, _mm512_slli_epi64::<SHIFT>(places));
+                (even, odd) = (four(&of, 0, Record::STATE), four(&of, 1, Record::STATE));
+            }
             let state_and_cell = _mm512_unpacklo_epi64(even, odd);
             let reciprocal_and_count = _mm512_unpackhi_epi64(even, odd);
             // ORDER block.publish: Acquire, between the states above and the rest of the records below, with the store in `set_state`.
             core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
-            let (even, odd) = (four(0, Record::DESCRIPTOR), four(1, Record::DESCRIPTOR));
+            let (even, odd) = (four(&of, 0, Record::DESCRIPTOR), four(&of, 1, Record::DESCRIPTOR));
             let descriptors = _mm512_unpacklo_epi64(even, odd);
             let marks = _mm512_unpackhi_epi64(even, odd);
-            let within = _mm512_and_si512(offsets, _mm512_set1_epi64(BLOCK.0 as i64 - 1));
             let numbers = _mm512_srli_epi64(_mm512_mul_epu32(_mm512_srli_epi64(within, 4), reciprocal_and_count), 31);
             let counts = _mm512_srli_epi64(reciprocal_and_count, 32);
             let cells = _mm512_srli_epi64(state_and_cell, 32);
             let from = _mm512_mul_epu32(numbers, cells);
             let is_cell = _mm512_cmplt_epu64_mask(numbers, counts);
-            let state = _mm512_and_si512(state_and_cell, _mm512_set1_epi64(0xFF));
-            let is_small = _mm512_cmpeq_epi64_mask(state, _mm512_set1_epi64(i64::from(Record::CELLS_STATE)));
+            let is_small = is_in(Record::CELLS_STATE, state_and_cell);
             let keeps = if all { u8::MAX } else { _mm512_cmpeq_epi64_mask(within, from) };
             let good = is_small & is_cell & keeps;
             let starts = _mm512_add_epi64(_mm512_sub_epi64(words, within), from);
