@@ -20,7 +20,7 @@ use crate::heap::HEAP;
 use crate::kind;
 
 /// Runs on a shelf.
-const ROOM: usize = 31;
+const ROOM: usize = 15;
 
 /// Bytes of a run that are asked for before it is wanted.
 const EXPECTED: usize = 1024;

@@ -12,12 +12,18 @@ use larder_units::GRANULE;
 use crate::callbacks::{memory_exhausted, warn};
 use crate::data::GC_non_gc_bytes;
 
+/// Warns that memory is exhausted.
+#[cold]
+pub fn warn_of_no_memory() {
+    let text = c"GC Warning: Out of Memory! Heap size: %lu MiB. Returning NULL!\n";
+    warn(text.as_ptr(), stats::snapshot().heap >> 20);
+}
+
 /// The client decides what to return where memory is exhausted. `errno` says why, as after `malloc`.
 #[cold]
 #[inline(never)]
 pub fn out_of_memory_slow(bytes: usize) -> *mut c_void {
-    let text = c"GC Warning: Out of Memory! Heap size: %lu MiB. Returning NULL!\n";
-    warn(text.as_ptr(), stats::snapshot().heap >> 20);
+    warn_of_no_memory();
     // SAFETY: the address of this thread's errno.
     unsafe { *libc::__errno_location() = libc::ENOMEM };
     memory_exhausted(bytes)

@@ -7,7 +7,7 @@ use larder_fixed::allocate::SMALL;
 use larder_fixed::allocate_many;
 use larder_fixed::kind::{self, MarkProc};
 
-use crate::alloc::{allocate_or_exhausted, allocate_uncollectable, out_of_memory_slow};
+use crate::alloc::{allocate_or_exhausted, allocate_uncollectable, out_of_memory_slow, warn_of_no_memory};
 use crate::callbacks::abort;
 use crate::data::empty_lists;
 use crate::object::extra_byte;
@@ -78,11 +78,19 @@ pub unsafe extern "C" fn GC_generic_malloc_many(bytes: usize, kind: c_int, into:
     unsafe { *into = list };
 }
 
-/// A list of objects of a known kind; null without memory, but for large ones, which are allocated as any other.
+/// A list of objects of a known kind; null without memory, after a warning, but for large ones, which are allocated as any other. As in libgc the
+/// client's function is not asked: what it returns would be taken for a list.
 fn list_of(kind: usize, bytes: usize) -> *mut c_void {
     // SAFETY: a known kind.
     let list = unsafe { allocate_many(kind, bytes) };
-    if list.is_null() && bytes > SMALL { out_of_memory_slow(bytes) } else { list.cast() }
+    if !list.is_null() {
+        return list.cast();
+    }
+    if bytes > SMALL {
+        return out_of_memory_slow(bytes);
+    }
+    warn_of_no_memory();
+    ptr::null_mut()
 }
 
 /// Returns a list of new objects, linked through their first words; null without memory.

@@ -31,6 +31,19 @@ static void fill(void) {
     CHECK(found == objects);
 }
 
+/* Lists are not asked for: what the client's function returns is none. But it is warned. */
+static void fill_with_lists(void) {
+    int asked_before = asked, warned_before = warned;
+    void *all = 0, *list;
+    while ((list = GC_malloc_many(64))) {
+        void *last = list;
+        while (GC_NEXT(last)) last = GC_NEXT(last);
+        GC_NEXT(last) = all;
+        all = list;
+    }
+    CHECK(asked == asked_before && warned > warned_before && all);
+}
+
 int main(void) {
     GC_init();
     CHECK(GC_get_oom_fn()(100) == 0);
@@ -45,6 +58,8 @@ int main(void) {
 
     far_away(fill);
     CHECK(asked >= 3);
+    collect();
+    far_away(fill_with_lists);
     collect();
     for (int i = 0; i < 1000; i++) CHECK(GC_malloc(10000) != 0);
     return 0;
