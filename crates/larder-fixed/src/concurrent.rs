@@ -640,7 +640,7 @@ fn allocated_since_request() -> usize {
         Bytes(now.load(Ordering::Relaxed).saturating_sub(then.load(Ordering::Relaxed)))
     };
     let allocated = since(&HEAP.counts.since, &SINCE_AT_REQUEST);
-    larder_policy::pacing::net_allocation(allocated, since(&HEAP.freed, &FREED_AT_REQUEST)).0
+    larder_policy::pacing::net_allocation(allocated, since(&HEAP.freed, &FREED_AT_REQUEST), true).0
 }
 
 /// The world runs again after [`finished`]: the marker thread may end the watch.

@@ -518,6 +518,7 @@ fn collect_standing(stage: &mut Stage<'_>) {
         HEAP.counts.since.fetch_sub(record.allocated.0, Ordering::Relaxed);
         HEAP.freed.store(0, Ordering::Relaxed);
         tls::with(|t| t.freed.set(0));
+        HEAP.note_size_after_cycle();
         pacing::begin_census();
         large::begin_sweep();
         sharing::begin_sweep();

@@ -74,6 +74,8 @@ pub(crate) struct Heap {
     pub freed: Line<AtomicUsize>,
     /// Bytes that the last cycle found live.
     pub live: AtomicUsize,
+    /// The heap's size when the last cycle was over. Sync: the collector writes; it decides when, not whether something is safe.
+    size_after_cycle: AtomicUsize,
     /// How buffers are associated: 0 thread, 1 concurrency id, 2 cpu.
     pub association: AtomicU32,
     /// Heap size that the client was last told, or would have been.
@@ -113,6 +115,7 @@ pub(crate) static HEAP: Heap = Heap {
     total: AtomicU64::new(0),
     freed: Line(AtomicUsize::new(0)),
     live: AtomicUsize::new(0),
+    size_after_cycle: AtomicUsize::new(0),
     association: AtomicU32::new(0),
     largest: AtomicUsize::new(0),
     wants_next_apart: AtomicBool::new(false),
@@ -480,10 +483,17 @@ impl Heap {
         self.counts_as_much_as(self.counts.since.load(Ordering::Relaxed), self.budget.load(Ordering::Relaxed))
     }
 
+    /// A cycle is over, and what goes back to the kernel has gone.
+    pub fn note_size_after_cycle(&self) {
+        self.size_after_cycle.store(self.size().0, Ordering::Relaxed);
+    }
+
     /// What counts of `since` bytes that were allocated since the last cycle: what was freed explicitly hardly does.
     #[inline]
     pub fn net(&self, since: usize) -> usize {
-        pacing::net_allocation(Bytes(since), Bytes(self.freed.load(Ordering::Relaxed))).0
+        let freed = Bytes(self.freed.load(Ordering::Relaxed));
+        let grown = self.size().0 > self.size_after_cycle.load(Ordering::Relaxed);
+        pacing::net_allocation(Bytes(since), freed, grown).0
     }
 
     /// Whether `since` bytes count as `limit` bytes at least. What was freed is looked up only where it matters: every free writes there.

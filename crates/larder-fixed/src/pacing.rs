@@ -293,6 +293,7 @@ pub(crate) fn return_memory(keep: Bytes) -> Bytes {
     let keep = keep.to_blocks_rounded_up().saturating_sub(HEAP.owners.free());
     let returned = HEAP.pool.discard(&HEAP.space, keep);
     if returned.0 > 0 {
+        HEAP.note_size_after_cycle();
         HEAP.tell_size();
     }
     returned

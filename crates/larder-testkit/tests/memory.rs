@@ -75,6 +75,34 @@ fn large_objects_that_are_freed_ask_for_no_cycles() {
 
 const MAX: usize = 24 << 20;
 
+/// A heap that goes on with what is freed explicitly has nothing to gain by a cycle, however much is allocated.
+#[test]
+fn a_heap_that_goes_on_with_what_is_freed_is_not_collected() {
+    in_child("a_heap_that_goes_on_with_what_is_freed_is_not_collected", &[], || {
+        init(&Options::default());
+        let mut random = Random::new(1);
+        let held = Words::roots(400);
+        let small = |random: &mut Random| 16 + random.below(500);
+        for (name, total, most, size) in [("small", 1 << 30, 8, &small as &dyn Fn(&mut Random) -> usize)] {
+            let before = cycle::number();
+            let mut allocated = 0;
+            while allocated < total {
+                let (at, size) = (random.below(held.count()), size(&mut random));
+                let old = ptr::with_exposed_provenance_mut::<u8>(held.get(at));
+                if !old.is_null() {
+                    // SAFETY: nobody else has it.
+                    unsafe { free(old) };
+                }
+                // SAFETY: in a root at once.
+                held.set(at, unsafe { allocate(kind::NORMAL, size) }.expose_provenance());
+                allocated += size;
+            }
+            let cycles = cycle::number() - before;
+            assert!(cycles <= most, "{name}: {cycles} cycles");
+        }
+    });
+}
+
 #[test]
 fn at_its_limit_the_heap_says_so_and_loses_nothing() {
     in_child("at_its_limit_the_heap_says_so_and_loses_nothing", &[], || {
