@@ -208,7 +208,7 @@ pub(crate) fn ask() {
             keep == 0
         });
         if given_up {
-            let bytes = object::size(base);
+            let bytes = object::counted(base);
             // SAFETY: the object is dead, and its client has given it up.
             unsafe { crate::free(with_exposed_provenance_mut(base)) };
             // Nobody freed it explicitly, as far as the statistic goes.

@@ -192,7 +192,8 @@ pub(crate) fn free(b: &'static Block) {
     }
     let _deferral = defer::enter();
     let guard = LOCK.lock();
-    HEAP.freed.fetch_add(b.size.get(), Ordering::Relaxed);
+    // What was counted when it was made: the difference would look like garbage, and bring cycles that find none.
+    HEAP.freed.fetch_add(b.blocks.get() as usize * BLOCK.0, Ordering::Relaxed);
     if cycle::is_marking_beside() {
         // A marker may be looking at it: the cycle frees it when it ends.
         // SAFETY: the first mark byte.

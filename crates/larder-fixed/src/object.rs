@@ -4,6 +4,7 @@ use core::sync::atomic::{Ordering, fence};
 
 use larder_blocks::State;
 use larder_blocks::space::Place;
+use larder_units::Blocks;
 
 use crate::epochs::Epochs;
 use crate::heap::HEAP;
@@ -55,6 +56,15 @@ fn size_at(place: &Place) -> usize {
     match place.block.state() {
         State::Large => place.block.size.get(),
         _ => place.block.cell.get() as usize,
+    }
+}
+
+/// Bytes that count as allocated for the object at `base`: its cell's, or whole blocks; 0 where there is none.
+pub(crate) fn counted(base: usize) -> usize {
+    match place(base) {
+        Some(p) if p.block.state() == State::Large => Blocks(p.block.blocks.get() as usize).to_bytes().0,
+        Some(p) => p.block.cell.get() as usize,
+        None => 0,
     }
 }
 
