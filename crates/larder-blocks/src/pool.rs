@@ -281,12 +281,12 @@ impl Pool {
         }
     }
 
-    /// As [`Pool::take`], of the runs that have memory behind them.
-    pub fn take_resident(&self, space: &Space, n: Blocks) -> Option<Run> {
+    /// As [`Pool::take_from`], of the runs that have memory behind them.
+    pub fn take_resident(&self, space: &Space, n: Blocks, end: End) -> Option<Run> {
         if self.resident() < n {
             return None;
         }
-        self.take_shortest(space, n, End::Low, |first| first.size.get() != 1)
+        self.take_shortest(space, n, end, |first| first.size.get() != 1)
     }
 
     fn take_shortest(&self, space: &Space, n: Blocks, end: End, fits: impl Fn(&Block) -> bool) -> Option<Run> {
@@ -611,10 +611,10 @@ mod tests {
         // The shorter run, which would be taken first, has no memory behind it.
         p.give(&s, Run { first, blocks: Blocks(2), zero: true });
         p.give(&s, Run { first: first + 10, blocks: Blocks(5), zero: false });
-        assert_eq!(p.take_resident(&s, Blocks(1)).unwrap().first, first + 10);
-        assert!(p.take_resident(&s, Blocks(5)).is_none());
-        assert_eq!(p.take_resident(&s, Blocks(4)).unwrap().first, first + 11);
-        assert!(p.take_resident(&s, Blocks(1)).is_none());
+        assert_eq!(p.take_resident(&s, Blocks(1), End::Low).unwrap().first, first + 10);
+        assert!(p.take_resident(&s, Blocks(5), End::Low).is_none());
+        assert_eq!(p.take_resident(&s, Blocks(4), End::Low).unwrap().first, first + 11);
+        assert!(p.take_resident(&s, Blocks(1), End::Low).is_none());
         assert_eq!(p.take(&s, Blocks(1)).unwrap().first, first);
     }
 

@@ -297,18 +297,29 @@ impl Heap {
         max.0 == 0 || self.size().0 + n.to_bytes().0 <= max.0
     }
 
-    /// Takes `n` blocks out of the pool, from that end of a run.
+    /// Takes `n` blocks out of the pool, from that end of a run. Where the maximum leaves no room for what was given back to the kernel, a run that has
+    /// memory behind it, however much longer it is.
     pub fn take_blocks(&self, n: Blocks, end: End) -> Option<Run> {
         let _growth = self.growth();
-        let before = self.size();
-        self.within_maximum(self.pool.take_from(&self.space, n, end)?, before)
+        if self.may_grow(n) {
+            self.pool.take_from(&self.space, n, end)
+        } else {
+            self.pool.take_resident(&self.space, n, end)
+        }
     }
 
-    /// The same, put together from neighbours in the pool.
+    /// The same, put together from neighbours in the pool. Where only what was given back to the kernel is long enough, and the maximum leaves no room for it,
+    /// memory of shorter runs goes back instead.
     pub fn take_merged_blocks(&self, n: Blocks) -> Option<Run> {
         let _growth = self.growth();
         self.pool.join_apart(&self.space);
         let before = self.size();
+        if let Some(run) = self.within_maximum(self.pool.take_merging(&self.space, n)?, before) {
+            return Some(run);
+        }
+        let most = before.max(settings::max_heap());
+        let missing = Bytes(self.size().0 + n.to_bytes().0).saturating_sub(most).to_blocks_rounded_up();
+        self.pool.discard(&self.space, Blocks(self.pool.resident().0.checked_sub(missing.0)?));
         self.within_maximum(self.pool.take_merging(&self.space, n)?, before)
     }
 

@@ -190,7 +190,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
                 let n = Blocks(c.blocks as usize);
                 let (run, fresh) = if looked_at == parts {
                     take_block(owner, n, kind, &mut origin)?
-                } else if let Some(run) = HEAP.pool.take_resident(&HEAP.space, n) {
+                } else if let Some(run) = HEAP.pool.take_resident(&HEAP.space, n, End::Low) {
                     // A block of its own rather than what others have left, or are freeing just now: the heap need not grow for it.
                     (run, false)
                 } else {

@@ -413,3 +413,54 @@ fn a_heap_above_a_maximum_that_was_set_late_uses_what_it_has() {
         assert!(unsafe { allocate(kind::NORMAL, 20 << 20) }.is_null() && stats::snapshot().heap <= held);
     });
 }
+
+/// A heap at its maximum with objects of these sizes, of which those that `given_back` names were freed and are not in memory any more, and those that
+/// `freed_since` names are free and in memory.
+fn at_its_maximum(sizes: &[usize], given_back: impl Fn(usize) -> bool, freed_since: impl Fn(usize) -> bool) {
+    init(&Options::default());
+    let table = Words::roots(sizes.len());
+    for (i, &size) in sizes.iter().enumerate() {
+        // SAFETY: in a root at once.
+        table.set(i, unsafe { allocate(kind::POINTER_FREE, size) }.expose_provenance());
+    }
+    let free_those = |chosen: &dyn Fn(usize) -> bool| {
+        for i in (0..sizes.len()).filter(|&i| chosen(i)) {
+            let at = ptr::with_exposed_provenance_mut(table.get(i));
+            table.set(i, 0);
+            // SAFETY: nothing refers to it.
+            unsafe { free(at) };
+        }
+    };
+    let before = stats::snapshot().heap;
+    free_those(&given_back);
+    assert!(cycle::collect_and_unmap() && stats::snapshot().heap < before);
+    free_those(&freed_since);
+    pacing::set_max_heap(stats::snapshot().heap);
+}
+
+/// The object is had without a cycle, and the heap does not grow for it.
+fn fits_at_once(size: usize) {
+    let (cycles, held) = (cycle::number(), stats::snapshot().heap);
+    // SAFETY: nothing is done with the object.
+    assert!(!unsafe { allocate(kind::POINTER_FREE, size) }.is_null(), "{size} bytes, {:?}", stats::snapshot());
+    assert!(cycle::number() == cycles && stats::snapshot().heap <= held, "{:?} of {held}", stats::snapshot());
+}
+
+/// A program whose heap was at its maximum, most of it free and in memory, was told that memory is exhausted: the shortest run that was long enough had
+/// been given back to the kernel, and would have made the heap larger.
+#[test]
+fn at_its_maximum_a_heap_takes_what_is_in_memory_before_what_was_given_back() {
+    in_child("at_its_maximum_a_heap_takes_what_is_in_memory_before_what_was_given_back", &[], || {
+        at_its_maximum(&[8 << 20, 100_000, 1 << 20, 100_000], |i| i == 2, |i| i == 0);
+        fits_at_once(600_000);
+    });
+}
+
+#[test]
+fn at_its_maximum_a_heap_gives_short_runs_back_for_a_long_one() {
+    in_child("at_its_maximum_a_heap_gives_short_runs_back_for_a_long_one", &[], || {
+        let sizes: Vec<_> = [1 << 20].into_iter().chain(std::iter::repeat_n(100_000, 40)).collect();
+        at_its_maximum(&sizes, |i| i == 0, |i| i % 2 == 1);
+        fits_at_once(600_000);
+    });
+}
