@@ -353,7 +353,7 @@ impl Heap {
     /// The same for what is to lie beside others of its kind, so that cycles beside the program watch few parts: where the heap is large, a longer run, the
     /// rest of which is kept for such. It has memory behind it, but for a small heap's.
     pub fn grow_apart(&self, n: Blocks, kept_for: KeptFor) -> Option<Run> {
-        let at_once = larder_policy::backing::apart(self.size());
+        let at_once = larder_policy::backing::apart(self.size(), n);
         if at_once.0 <= n.0 && kept_for == KeptFor::Pointers {
             // Nothing is kept for them, so nobody need wait.
             return self.grow(n);
@@ -369,7 +369,8 @@ impl Heap {
             return Some(run);
         }
         let whole = if self.may_grow(at_once) { at_once.max(n) } else { n };
-        let first = self.take_unbacked(whole)?;
+        // Where the address space has no such part any more, the run alone.
+        let (first, whole) = [whole, n].into_iter().find_map(|n| Some((self.take_unbacked(n)?, n)))?;
         if whole > n {
             self.pool.keep_apart(&self.space, Run { first: first + n.0, blocks: whole - n, zero: true }, kept_for);
         }

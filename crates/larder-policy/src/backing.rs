@@ -24,9 +24,15 @@ const MOST_APART: Blocks = Blocks(64);
 /// Where a heap is as large as this, parts for objects without pointers may be whole huge pages: then one is no more of it than what is left behind the blocks of a few classes.
 const IN_HUGE_PAGES_FROM: Bytes = Bytes::mib(64);
 
-/// As many blocks as the heap grows by for objects with pointers or for others, of which the rest is kept for more of that kind; none where it is small.
-pub fn apart(size: Bytes) -> Blocks {
-    if size < APART_FROM { Blocks(0) } else { Bytes(size.0 / APART_SHARE).to_blocks_rounded_up().min(MOST_APART) }
+/// As many blocks as the heap grows by for objects with pointers or for others that want runs of `n`, of which the rest is kept for more of that kind; none
+/// where it is small. Whole runs: a program whose objects all want such runs has no use for what is left of a part, and where the address space is limited
+/// nobody takes its place.
+pub fn apart(size: Bytes, n: Blocks) -> Blocks {
+    if size < APART_FROM {
+        return Blocks(0);
+    }
+    let share = Bytes(size.0 / APART_SHARE).to_blocks_rounded_up().min(MOST_APART);
+    Blocks(share.0.next_multiple_of(n.0))
 }
 
 /// As many where the part is of whole huge pages, each so long: one at least, in a heap that is large enough, and none in others.
@@ -56,8 +62,18 @@ mod tests {
             (512, 64, 2 * PAGE),
             (4000, 64, 15 * PAGE),
         ] {
-            assert_eq!(apart(Bytes::mib(mib)), Blocks(small), "{mib} MiB");
+            assert_eq!(apart(Bytes::mib(mib), Blocks(1)), Blocks(small), "{mib} MiB");
             assert_eq!(apart_in_huge_pages(Bytes::mib(mib), Bytes::mib(2)), Blocks(huge), "{mib} MiB");
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_part() {
+        for mib in 32..256 {
+            for n in [1, 4, 16] {
+                let (part, least) = (apart(Bytes::mib(mib), Blocks(n)), apart(Bytes::mib(mib), Blocks(1)));
+                assert!(part.0.is_multiple_of(n) && part >= least && part <= MOST_APART, "{part:?} of {mib} MiB");
+            }
         }
     }
 
