@@ -142,7 +142,11 @@ pub fn allocate_below(kind: usize, bytes: usize) -> *mut u8 {
             return ptr::with_exposed_provenance_mut(at);
         }
         // One cycle for each such cell would be one for each object.
-        if shortage.cycles > 0 || pacing::makes_do_with_larger_cells(Bytes(HEAP.handed_out_since_cycle())) {
+        let just_collected = || {
+            let (since, live) = (HEAP.handed_out_since_cycle(), HEAP.live.load(Ordering::Relaxed));
+            pacing::makes_do_with_larger_cells(Bytes(since), Bytes(live))
+        };
+        if shortage.cycles > 0 || just_collected() {
             let at = allocate_elsewhere(kind, class);
             if !at.is_null() {
                 return at;

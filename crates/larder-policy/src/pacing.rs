@@ -116,10 +116,14 @@ pub fn is_overdue(since: Bytes, budget: Bytes) -> bool {
     since.0 > budget.0.saturating_add(budget.0 / 64)
 }
 
-/// Whether an object whose class has no cell left, in a heap that must not grow, takes a larger cell without a cycle before, where so much was
-/// allocated since the last one: that cycle has just found what there is.
-pub fn makes_do_with_larger_cells(since: Bytes) -> bool {
-    since < LEAST_STEP
+/// So small a part of what is alive may be allocated between two cycles of a heap that must not grow, where there is more of it than a smallest step: a cycle traces
+/// all of it again. Twice as much refused more objects of a heap that is nine tenths alive and has cells for all of them after a cycle.
+const LIVE_BETWEEN: usize = 64;
+
+/// Whether an object whose class has no cell left, in a heap that must not grow, takes a larger cell without a cycle before, where so little was
+/// allocated since the last one: that cycle, which found so much alive, has just found what there is.
+pub fn makes_do_with_larger_cells(since: Bytes, live: Bytes) -> bool {
+    since < LEAST_STEP.max(Bytes(live.0 / LIVE_BETWEEN))
 }
 
 /// Cycles for a request that finds no memory, in any case: the first frees what is dead, the second what the first one's finalizers let go.
@@ -173,8 +177,10 @@ mod tests {
 
     #[test]
     fn a_larger_cell_is_taken_without_a_cycle_shortly_after_one() {
-        for (since, larger) in [(Bytes(0), true), (Bytes(LEAST_STEP.0 - 1), true), (LEAST_STEP, false)] {
-            assert_eq!(makes_do_with_larger_cells(since), larger, "{since}");
+        for (live, most) in [(Bytes(0), LEAST_STEP), (Bytes::mib(16), LEAST_STEP), (Bytes::mib(192), Bytes::mib(3))] {
+            for (since, larger) in [(Bytes(0), true), (Bytes(most.0 - 1), true), (most, false)] {
+                assert_eq!(makes_do_with_larger_cells(since, live), larger, "{since} of {live}");
+            }
         }
     }
 

@@ -128,7 +128,7 @@ static NOINLINE void fill_with(size_t size) {
         bytes += wanted;
     }
     cycles = GC_get_gc_no() - cycles;
-    CHECK(cycles < 30);
+    CHECK(cycles < 20);
     if (is_larder()) CHECK(bytes / 88 * 100 > GC_get_heap_size());
 }
 static void filled(size_t size) {
