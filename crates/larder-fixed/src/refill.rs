@@ -167,7 +167,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
     let cell = c.cell as usize;
     let owner = sharing::current();
     let parts = if owner.is_some() { 1 } else { parts() };
-    let lists = owner.unwrap_or_else(home);
+    let lists = owner.unwrap_or_else(|| home(class));
     let mut origin = Origin::New;
     let mut locked = if owner.is_some() { Locked::new(lists, class) } else { Locked::near(lists, class, parts) };
     point(Point::RefillLocked);

@@ -35,6 +35,15 @@ pub fn apart(size: Bytes, n: Blocks) -> Blocks {
     Blocks(share.0.next_multiple_of(n.0))
 }
 
+/// A run that each of several parts of a class's lists may have begun is no more of the heap than this share.
+const RUN_SHARE: usize = 256;
+
+/// In how many of `parts` parts the blocks lie of a class whose blocks are `run` blocks long, in a heap of that size. Each part has a run under way, of each class and kind that
+/// is in use: where runs are long, those of two CPUs were a quarter of a small heap.
+pub fn parts_in_use(parts: usize, run: Blocks, size: Bytes) -> usize {
+    if run.0 == 1 { parts } else { (size.0 / RUN_SHARE / run.to_bytes().0).clamp(1, parts) }
+}
+
 /// As many where the part is of whole huge pages, each so long: one at least, in a heap that is large enough, and none in others.
 pub fn apart_in_huge_pages(size: Bytes, page: Bytes) -> Blocks {
     if size < IN_HUGE_PAGES_FROM {
@@ -74,6 +83,24 @@ mod tests {
                 let (part, least) = (apart(Bytes::mib(mib), Blocks(n)), apart(Bytes::mib(mib), Blocks(1)));
                 assert!(part.0.is_multiple_of(n) && part >= least && part <= MOST_APART, "{part:?} of {mib} MiB");
             }
+        }
+    }
+
+    #[test]
+    fn long_runs_lie_in_few_parts_of_a_small_heap() {
+        for (run, mib, parts) in [
+            (1, 0, 8),
+            (4, 0, 1),
+            (4, 31, 1),
+            (4, 32, 2),
+            (4, 1000, 8),
+            (16, 100, 1),
+            (16, 128, 2),
+            (16, 500, 7),
+            (16, 4000, 8),
+        ] {
+            assert_eq!(parts_in_use(8, Blocks(run), Bytes::mib(mib)), parts, "{run} blocks, {mib} MiB");
+            assert_eq!(parts_in_use(1, Blocks(run), Bytes::mib(mib)), 1);
         }
     }
 

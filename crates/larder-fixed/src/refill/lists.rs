@@ -7,11 +7,12 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use larder_blocks::block::{Block, NONE};
 use larder_blocks::class::{CLASSES, COUNT};
 use larder_blocks::owners;
+use larder_policy::backing;
 use larder_sync::lock::{Lock, LockGuard};
 use larder_sys::hint;
 use larder_sys::memory::{self, ReserveError};
 use larder_threads::REGISTRY;
-use larder_units::Bytes;
+use larder_units::{Blocks, Bytes};
 
 use super::marks::{find, free_among};
 use crate::heap::HEAP;
@@ -105,9 +106,9 @@ pub(super) fn parts() -> usize {
     PARTS.load(Ordering::Relaxed)
 }
 
-/// The part of everybody's lists in which the calling thread looks first.
-pub(super) fn home() -> usize {
-    let parts = parts();
+/// The part of everybody's lists of a class in which the calling thread looks first.
+pub(super) fn home(class: usize) -> usize {
+    let parts = backing::parts_in_use(parts(), Blocks(CLASSES[class].blocks as usize), HEAP.size());
     let index = || HEAP.labs.current_index().or_else(|| REGISTRY.current().map(|thread| thread.number()));
     if parts == 1 { 0 } else { index().unwrap_or(0) % parts }
 }
