@@ -420,12 +420,13 @@ pub(crate) fn retire_block(b: &Block) -> Run {
     run.retire(&HEAP.space)
 }
 
-/// In `frees_until_look`, of a block whose objects the client counts: [`free_alone`] does not free them, [`free_counted`] does.
-const COUNTED: u16 = 1 << 15;
+/// In `frees_until_look`, of a block whose objects the client counts: [`free_alone`] does not free them, [`free_counted`] does. Two bits, so that neither
+/// takes what was counted beyond 0 for frees that are left.
+const COUNTED: u16 = 0b11 << 14;
 const _: () = {
     let mut class = 0;
     while class < class::COUNT {
-        assert!(CLASSES[class].cells < COUNTED as u32);
+        assert!(CLASSES[class].cells < 1 << COUNTED.trailing_zeros());
         class += 1;
     }
 };
@@ -433,7 +434,7 @@ const _: () = {
 /// Frees one cell as [`free_alone`] does, in a block whose objects the client counts; the caller tells the client.
 #[inline(always)]
 pub(crate) fn free_counted(b: &Block, cell: usize) -> Brief {
-    alone(b, cell, |left| left & COUNTED != 0 && left & !COUNTED > 1)
+    alone(b, cell, |left| (COUNTED + 2..=COUNTED + class::MOST_CELLS as u16).contains(&left))
 }
 
 /// Frees one cell explicitly without a lock, if nothing but its mark changes thereby: the sweep has not been through with its block, and
@@ -444,7 +445,7 @@ pub(crate) fn free_counted(b: &Block, cell: usize) -> Brief {
 /// once may count as one, so that the block is looked at later, or both beyond 0, as who counts while a sweep ends: then the next free looks.
 #[inline(always)]
 pub(crate) fn free_alone(b: &Block, cell: usize) -> Brief {
-    // Signed: `COUNTED` is the uppermost bit.
+    // Signed: the uppermost bit is one of `COUNTED`.
     alone(b, cell, |left| left as i16 > 1)
 }
 

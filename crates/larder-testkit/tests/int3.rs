@@ -17,11 +17,12 @@ use larder_fixed::{allocate, allocate_aligned, allocate_many, cycle, free, init,
 use larder_percpu::Ground;
 use larder_percpu::sequence::{SLAB, SLAB_SHIFT, Slot, bump, bump_own, replace, replace_own};
 use larder_sys::{cpus, membarrier, memory, rseq_area};
+use larder_testkit::crowd;
 use larder_testkit::stop::{cycles_made, in_slow_path, start_collector, stop_here};
 use larder_testkit::table::Words;
 use larder_testkit::verifier::{self, Rules};
 use larder_testkit::{WITHOUT_SEQUENCES, in_child, pattern};
-use larder_units::Bytes;
+use larder_units::{BLOCK, Bytes};
 
 mod trap;
 
@@ -838,6 +839,57 @@ fn free_and_base_are_right_across_a_stop_at_any_instruction() {
         }
         check_kept();
         assert!(hits > 60, "{hits} breakpoints were met");
+    });
+}
+
+/// How often a thread was asked to sweep, and how often it has. Sync: who asks adds to the first, the thread to the second.
+static SWEEPS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Has another thread allocate until the blocks of uncollectable objects are swept through.
+fn sweep_elsewhere() {
+    let wanted = SWEEPS[0].fetch_add(1, Ordering::AcqRel) + 1;
+    crowd::wait_until(|| SWEEPS[1].load(Ordering::Acquire) >= wanted);
+}
+
+/// What is freed behind a sweep that ended in the middle of a free is found again, and not lost until the next cycle.
+#[test]
+fn uncollectable_cells_are_found_again_when_a_sweep_ends_at_any_instruction_of_a_free() {
+    in_child("uncollectable_cells_are_found_again_when_a_sweep_ends_at_any_instruction_of_a_free", &[], || {
+        const SIZE: usize = 40;
+        const OBJECTS: usize = 2000;
+        // SAFETY: nothing is done with the objects.
+        let make = || unsafe { allocate(kind::UNCOLLECTABLE, SIZE) };
+        let block_of = |at: *mut u8| at.addr() / BLOCK.0;
+        trap::install();
+        init(&Options::default());
+        cycle::disable();
+        let _ = crowd::spawn(move || {
+            loop {
+                crowd::wait_until(|| SWEEPS[0].load(Ordering::Acquire) > SWEEPS[1].load(Ordering::Relaxed));
+                (0..OBJECTS).for_each(|_| _ = make());
+                SWEEPS[1].fetch_add(1, Ordering::Release);
+            }
+        });
+        let way = trap::function_named("free_elsewhere", "allocate").expect("it has a frame of its own");
+        let mut hits = 0;
+        for place in trap::instructions_of(way) {
+            let objects: Vec<_> = (0..OBJECTS).map(|_| make()).collect();
+            let block = block_of(objects[OBJECTS / 2]);
+            let mut of_block: Vec<_> = objects.into_iter().filter(|&at| block_of(at) == block).collect();
+            let (first, second) = (of_block.pop().unwrap(), of_block.pop().unwrap());
+            // SAFETY: nobody has it any more. By this one it is known how many are left.
+            unsafe { free(first) };
+            // SAFETY: as above.
+            let free_second = || unsafe { free(second) };
+            let ((), trapped) = trap::with_breakpoints(&[place.ip() as usize], sweep_elsewhere, free_second);
+            hits += trapped.hits;
+            let freed = of_block.len();
+            // SAFETY: as above.
+            of_block.into_iter().for_each(|at| unsafe { free(at) });
+            let found = (0..4 * OBJECTS).filter(|_| block_of(make()) == block).count();
+            assert!(found >= freed, "{found} of {freed} cells, interrupted at {:#x}", place.ip());
+        }
+        assert!(hits > 20, "{hits} breakpoints were met");
     });
 }
 
