@@ -8,7 +8,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_blocks::space::BLOCK_SHIFT;
-use larder_sys::memory;
+use larder_sys::memory::{self, KeepErrno};
 use larder_units::{BLOCK, Bytes};
 
 use super::protected;
@@ -42,6 +42,8 @@ pub(crate) fn about_to_refill(low: usize, high: usize) {
 #[cold]
 #[inline(never)]
 fn make_writable(low: usize, high: usize) {
+    // Not every slow path keeps it.
+    let _errno = KeepErrno::new();
     let (mut block, end) = (low >> BLOCK_SHIFT, ((high - 1) >> BLOCK_SHIFT) + 1);
     while block < end {
         let from = block;

@@ -10,6 +10,7 @@ use core::convert::Infallible;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use larder_sync::lock::Lock;
+use larder_sys::memory::KeepErrno;
 use larder_sys::watch::{Ender, Watch};
 
 use super::protected;
@@ -145,6 +146,8 @@ fn end_around(low: usize, high: usize, bytes: usize) {
     // Where another thread does the same, this one's faults are not worth waiting for.
     let Some(_guard) = LOCK.try_lock() else { return };
     let Some(range) = range() else { return };
+    // Not every slow path keeps it.
+    let _errno = KeepErrno::new();
     if low < range.bytes {
         for chunk in chunks(low, high.min(range.bytes), range.bytes) {
             if take(chunk) {
