@@ -11,9 +11,9 @@
  */
 #include "report.h"
 
-#include <gc_gcj.h>
-#include <gc_mark.h>
-#include <gc_typed.h>
+#include <gc/gc_gcj.h>
+#include <gc/gc_mark.h>
+#include <gc/gc_typed.h>
 #include <pthread.h>
 
 enum { SLOTS = 10000, SIZES = 200, LONG_SIZES = 30000, CELL = 32, WEAK = 20000 };
