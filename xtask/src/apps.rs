@@ -262,10 +262,13 @@ pub fn run_measured(workspace: &Workspace, staged: &Path) -> Result<Tally> {
         for (name, folder) in &libraries {
             let output = output_of(on_library(&binary, folder).args(*arguments))?;
             let text = String::from_utf8_lossy(&output.stdout);
-            let line = text.strip_suffix('\n').filter(|line| !line.contains('\n')).unwrap_or_default();
-            let mut words = line.split(' ');
-            let named = words.next().is_some_and(|word| word == *program || word == format!("program={program}"));
-            let sum = words.find(|word| word.starts_with("sum=")).map(str::to_owned);
+            // One line, or one for each of several measurements.
+            let is_its = |line: &str| {
+                let first = line.split(' ').next().unwrap_or_default();
+                first == *program || first == format!("program={program}")
+            };
+            let named = text.ends_with('\n') && text.lines().all(is_its);
+            let sum = text.split_whitespace().find(|word| word.starts_with("sum=")).map(str::to_owned);
             if !output.status.success() {
                 let said = String::from_utf8_lossy(&output.stderr);
                 tally.fail(format!("{program} on {name}: {}; {}", output.status, said.trim()));
