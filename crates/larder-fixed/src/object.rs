@@ -4,6 +4,7 @@ use core::sync::atomic::{Ordering, fence};
 
 use larder_blocks::State;
 use larder_blocks::space::Place;
+use larder_threads::defer;
 use larder_units::Blocks;
 
 use crate::epochs::Epochs;
@@ -14,6 +15,16 @@ use crate::{disclaim, kind, large};
 /// Whether the object there is allocated.
 #[inline]
 pub(crate) fn is_allocated(place: &Place) -> bool {
+    looks_allocated(place) || {
+        // A cycle that has begun and was given up between two of the loads leaves the epochs as they were: "no" is asked again where there is none.
+        let _deferral = defer::enter();
+        looks_allocated(place)
+    }
+}
+
+/// As [`is_allocated`]; yes is right, and so is no where stops are deferred.
+#[inline]
+fn looks_allocated(place: &Place) -> bool {
     let mut epochs = Epochs::now();
     loop {
         // SAFETY: a place is a cell of its block.
