@@ -88,15 +88,15 @@ pub unsafe fn allocate_from_buffer(kind: usize, bytes: usize) -> *mut u8 {
 #[cold]
 #[inline(never)]
 pub unsafe fn allocate_slow(kind: usize, bytes: usize) -> *mut u8 {
-    if bytes <= SMALL
-        && !concurrent::wants_attention()
-        && !cycle::is_stressed()
-        && let Some(at) = refill::from_shelf(kind, class_of(bytes))
-    {
-        thread::clear_dead_frame();
-        return ptr::with_exposed_provenance_mut(at);
-    }
-    let at = allocate_below(kind, bytes);
+    let from_shelf = || {
+        // What else a slow path sees to was seen to by the one that took the run.
+        let may = bytes <= SMALL && !concurrent::wants_attention() && !cycle::is_stressed();
+        may.then(|| refill::from_shelf(kind, class_of(bytes))).flatten()
+    };
+    let at = match from_shelf() {
+        Some(at) => ptr::with_exposed_provenance_mut(at),
+        None => allocate_below(kind, bytes),
+    };
     // What the frames below have left in the dead part of the stack would be taken for live in a client's frames to come, which do not
     // write all of their words.
     thread::clear_nearest_dead_frames();

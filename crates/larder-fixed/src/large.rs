@@ -165,7 +165,7 @@ fn publish(run: Run, kind: usize, size: usize) -> *mut u8 {
 /// it is. The caller has the object, whose kind scans all of it or nothing.
 pub(crate) fn extend(b: &'static Block, bytes: usize) -> bool {
     let (kind, old) = (b.kind.get() as usize, b.size.get());
-    let Some(size) = size_for(bytes).filter(|&size| size <= b.blocks.get() as usize * BLOCK.0) else { return false };
+    let Some(size) = size_for(bytes).filter(|&size| size <= counted(b)) else { return false };
     // No stop finds one of the two without the other. A marker beside the program may, and the rest after what was written there, if anything.
     let _deferral = defer::enter();
     if size > old {
@@ -178,6 +178,11 @@ pub(crate) fn extend(b: &'static Block, bytes: usize) -> bool {
         b.descriptor.set(kind::descriptor(kind, size));
     }
     true
+}
+
+/// Bytes that count as allocated for a large object: its blocks, whole.
+pub(crate) fn counted(b: &Block) -> usize {
+    b.blocks.get() as usize * BLOCK.0
 }
 
 /// Frees a large object explicitly.
@@ -193,12 +198,12 @@ pub(crate) fn free(b: &'static Block) {
     let _deferral = defer::enter();
     let guard = LOCK.lock();
     // What was counted when it was made: the difference would look like garbage, and bring cycles that find none.
-    HEAP.freed.fetch_add(b.blocks.get() as usize * BLOCK.0, Ordering::Relaxed);
+    HEAP.freed.fetch_add(counted(b), Ordering::Relaxed);
     if cycle::is_marking_beside() {
         // A marker may be looking at it: the cycle frees it when it ends.
         // SAFETY: the first mark byte.
         let mark = unsafe { b.mark(0) };
-        concurrent::count_lost_mark(mark.load(Ordering::Relaxed), b.blocks.get() as usize * BLOCK.0);
+        concurrent::count_lost_mark(mark.load(Ordering::Relaxed), counted(b));
         mark.store(0, Ordering::Relaxed);
         return;
     }

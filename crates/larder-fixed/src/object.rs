@@ -5,7 +5,6 @@ use core::sync::atomic::{Ordering, fence};
 use larder_blocks::State;
 use larder_blocks::space::Place;
 use larder_threads::defer;
-use larder_units::Blocks;
 
 use crate::epochs::Epochs;
 use crate::heap::HEAP;
@@ -73,8 +72,8 @@ fn size_at(place: &Place) -> usize {
 /// Bytes that count as allocated for the object at `base`: its cell's, or whole blocks; 0 where there is none.
 pub(crate) fn counted(base: usize) -> usize {
     match place(base) {
-        Some(p) if p.block.state() == State::Large => Blocks(p.block.blocks.get() as usize).to_bytes().0,
-        Some(p) => p.block.cell.get() as usize,
+        Some(p) if p.block.state() == State::Large => large::counted(p.block),
+        Some(p) => size_at(&p),
         None => 0,
     }
 }

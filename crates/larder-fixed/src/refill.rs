@@ -144,8 +144,8 @@ pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
 
 /// The first cell of the run that lies uppermost on the current index's shelf; the rest of the run becomes the index's buffer. `None` where there is none,
 /// and for threads that a slow path has to see to. Among survivors, and where the program frees, most runs are a cell or two long: this is all
-/// that happens then, but for one allocation in [`shelf::MOST_RUNS`].
-#[inline(always)]
+/// that happens then, but for one allocation in [`shelf::MOST_RUNS`]. Has a frame of its own, which the caller clears.
+#[inline(never)]
 pub(crate) fn from_shelf(kind: usize, class: usize) -> Option<usize> {
     let mut cell = None;
     let brief = defer::briefly(|| {

@@ -39,7 +39,7 @@ pub fn apart(size: Bytes, n: Blocks) -> Blocks {
 const RUN_SHARE: usize = 256;
 
 /// In how many of `parts` parts the blocks lie of a class whose blocks are `run` blocks long, in a heap of that size. Each part has a run under way, of each class and kind that
-/// is in use: where runs are long, those of two CPUs were a quarter of a small heap.
+/// is in use: where runs are long, those of two CPUs were a tenth of a small heap.
 pub fn parts_in_use(parts: usize, run: Blocks, size: Bytes) -> usize {
     if run.0 == 1 { parts } else { (size.0 / RUN_SHARE / run.to_bytes().0).clamp(1, parts) }
 }

@@ -154,20 +154,6 @@ pub extern "C" fn clear_nearest_dead_frames() {
     )
 }
 
-/// As [`clear_dead_frames`], the nearest 256 bytes only: behind one shallow call.
-#[unsafe(naked)]
-pub extern "C" fn clear_dead_frame() {
-    naked_asm!(
-        ".cfi_startproc",
-        "xorps xmm0, xmm0",
-        ".irp below, 256, 240, 224, 208, 192, 176, 160, 144, 128, 112, 96, 80, 64, 48, 32, 16",
-        "movups [rsp - \\below], xmm0",
-        ".endr",
-        "ret",
-        ".cfi_endproc",
-    )
-}
-
 unsafe extern "C" {
     static __libc_stack_end: *mut u8;
 }

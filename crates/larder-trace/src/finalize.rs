@@ -31,7 +31,7 @@ use core::ffi::c_void;
 
 use crate::links::Reachability;
 pub use crate::table::NoMemory;
-use crate::table::{Array, Table, Zeroed, fitting_capacity, usual_number};
+use crate::table::{Array, Table, Zeroed, fitting_capacity};
 
 /// A finalizer: it gets the object and the client data it was registered with.
 pub type FinalizerFn = unsafe extern "C" fn(object: *mut c_void, client_data: *mut c_void);
@@ -143,13 +143,12 @@ pub struct Finalizers {
     index: Table<usize>,
     queue: List,
     free: List,
-    usual: usize,
 }
 
 impl Finalizers {
     /// An empty table, which has no memory yet.
     pub const fn new() -> Self {
-        Self { entries: Array::EMPTY, used: 0, index: Table::new(), queue: List::EMPTY, free: List::EMPTY, usual: 0 }
+        Self { entries: Array::EMPTY, used: 0, index: Table::new(), queue: List::EMPTY, free: List::EMPTY }
     }
 
     /// Replaces the finalizer of `object`, or removes it if `finalizer` is `None`, and returns the old one with its
@@ -196,7 +195,6 @@ impl Finalizers {
     /// `on_cycle` gets an object of each cycle that this comes upon, which is not finalized while the cycle lasts; it
     /// is called in the stopped world.
     pub fn process(&mut self, marks: &mut impl Reachability, java: bool, mut on_cycle: impl FnMut(usize)) -> usize {
-        self.usual = usual_number(self.usual, self.occupied());
         self.index.before_thinning();
         let entries = &mut *self.entries;
         let mut candidates = List::EMPTY;
@@ -326,7 +324,7 @@ impl Finalizers {
     /// Makes room for one more registration. It may also give memory back.
     fn reserve(&mut self) -> Result<(), NoMemory> {
         self.index.reserve()?;
-        let capacity = fitting_capacity(self.entries.len(), self.occupied() + 1, self.usual);
+        let capacity = fitting_capacity(self.entries.len(), self.occupied() + 1, self.index.usual());
         // Entries have numbers of 32 bits.
         if capacity > 1 << 32 {
             return Err(NoMemory);

@@ -47,12 +47,6 @@ pub(crate) fn fitting_capacity(present: usize, needed: usize, usual: usize) -> u
     if fitting > present || for_slots(needed.max(usual)) <= present / SHRINK_FACTOR { fitting } else { present }
 }
 
-/// How many there are usually before a collection thins them out: as many as before the last one, or half of what was usual then. So a table that
-/// each collection empties is not rebuilt after each, and what was once is forgotten after a few.
-pub(crate) fn usual_number(before: usize, present: usize) -> usize {
-    present.max(before / 2)
-}
-
 /// How many slots a table needs for `keys`: a third more, so that a quarter stays empty and runs stay short.
 const fn slots_for(keys: usize) -> usize {
     keys + keys.div_ceil(3)
@@ -214,7 +208,13 @@ impl<V: Zeroed> Table<V> {
 
     /// A collection is about to take keys out.
     pub fn before_thinning(&mut self) {
-        self.usual = usual_number(self.usual, self.len);
+        self.usual = self.len.max(self.usual / 2);
+    }
+
+    /// How many keys there are usually before a collection thins them out: as many as before the last one, or half of what was usual then. So a table
+    /// that each collection empties is not rebuilt after each, and what was once is forgotten after a few.
+    pub const fn usual(&self) -> usize {
+        self.usual
     }
 
     /// Removes the keys for which `keep` says no, and returns how many. A key that is kept may be asked about twice. For collections.
