@@ -3,7 +3,9 @@
 //! Up to 128 bytes there is a class for each granule. Above, each class is the largest cell for which the smallest
 //! request that it serves still uses 7/8 of its share of the block, the block's tail included: internal waste is at
 //! most 12.5 % beyond the rounding to granules. From 2 to 10 KiB it is 11/12: what is so long, arrays mostly, often has one length in a
-//! program, and is much of its memory. Blocks are longer where cells are larger, so that the tail stays small.
+//! program, and is much of its memory. Blocks are longer where cells are larger, so that the tail stays small. The first blocks of a class are
+//! shorter: of each length is at most about as much as there was before ([`Class::length_after`]), so that classes and kinds of which little is in use
+//! take little memory.
 //!
 //! Cells are spread over the sets of a first-level cache, of which there are 64 (Notes, "malloc for Haswell"). Every block begins on the
 //! first set, so what counts is where the cells of one block begin: blocks above half a KiB are so long that they have some
@@ -22,14 +24,55 @@ const GRANULES: usize = LARGEST / GRANULE.0;
 pub struct Class {
     /// Bytes in a cell.
     pub cell: u32,
-    /// Cells in a block of the class.
+    /// Most cells in a block of the class.
     pub cells: u32,
-    /// Blocks of [`BLOCK`] bytes that one block of the class is long.
+    /// Blocks of [`BLOCK`] bytes that one block of the class is long at most.
     pub blocks: u32,
+    /// How long else it may be: bit `n - 1` says so of `n`. The tail is an eighth of it at most.
+    lengths: u16,
     /// `ceil(2^31 / granules of a cell)`: see [`cell_at`].
     pub reciprocal: u32,
     /// log2 of the mark bytes reserved for each [`BLOCK`] of this class: picks the mark table.
     pub mark_shift: u8,
+}
+
+impl Class {
+    /// Cells in a block of the class that is `blocks` long.
+    pub const fn cells_in(&self, blocks: usize) -> usize {
+        blocks * BLOCK.0 / self.cell as usize
+    }
+
+    /// Whether a block of the class may be so long.
+    pub const fn may_be_long(&self, blocks: usize) -> bool {
+        blocks >= 1 && blocks <= self.blocks as usize && self.lengths >> (blocks - 1) & 1 == 1
+    }
+
+    /// The fewest blocks that one block of the class is long.
+    pub const fn shortest(&self) -> usize {
+        self.lengths.trailing_zeros() as usize + 1
+    }
+
+    /// How long the next block is where those of its kind have `have` blocks: not longer than all of them together, but for the first.
+    pub const fn length_after(&self, have: usize) -> usize {
+        let most = if have < u16::BITS as usize { (1 << have) - 1 } else { u16::MAX };
+        match (self.lengths & most).checked_ilog2() {
+            Some(longest) => longest as usize + 1,
+            None => self.shortest(),
+        }
+    }
+}
+
+const fn lengths(cell: usize) -> u16 {
+    let longest = block_length(cell);
+    let (mut lengths, mut n) = (1 << (longest - 1), 1);
+    while n < longest {
+        let bytes = n * BLOCK.0;
+        if bytes % cell <= bytes / 8 {
+            lengths |= 1 << (n - 1);
+        }
+        n += 1;
+    }
+    lengths
 }
 
 const fn block_length(cell: usize) -> usize {
@@ -104,6 +147,7 @@ const fn describe(cell: usize) -> Class {
         cell: cell as u32,
         cells: (blocks * BLOCK.0 / cell) as u32,
         blocks: blocks as u32,
+        lengths: lengths(cell),
         reciprocal: ((1u64 << 31).div_ceil((cell / GRANULE.0) as u64)) as u32,
         mark_shift: if cell < 32 {
             10
@@ -226,13 +270,34 @@ mod tests {
     }
 
     #[test]
+    fn blocks_grow_with_what_there_is_and_have_short_tails() {
+        for c in &CLASSES {
+            let (mut have, mut last) = (0, 0);
+            while last < c.blocks as usize {
+                let n = c.length_after(have);
+                assert!(c.may_be_long(n) && n >= last && (n <= have || n == c.shortest()), "{c:?}: {n} after {have}");
+                assert!(c.cells_in(n) >= 1 && c.cells_in(n) <= n << c.mark_shift, "{c:?}: {n}");
+                assert!(n == c.blocks as usize || n * BLOCK.0 % c.cell as usize <= n * BLOCK.0 / 8, "{c:?}: {n}");
+                have += n;
+                last = n;
+            }
+            assert!(have < 5 * c.blocks as usize, "{c:?}: the first of full length is behind {have}");
+            assert_eq!(c.cells_in(last), c.cells as usize);
+            assert!(c.shortest() * BLOCK.0 <= 9 * (c.cell as usize).max(BLOCK.0), "{c:?}");
+        }
+    }
+
+    #[test]
     fn objects_of_one_size_begin_on_many_sets() {
         // The Notes' experiment: 250 objects, here in blocks one after the other.
         for c in CLASSES.iter().filter(|c| c.cell >= 256 && c.cell <= 16 * 1024) {
             let mut on_set = [0; SETS];
-            for i in 0..250 {
-                let (block, cell) = (i / c.cells as usize, i % c.cells as usize);
-                on_set[(block * c.blocks as usize * BLOCK.0 + cell * c.cell as usize) / LINE % SETS] += 1;
+            let (mut have, mut left) = (0, 250);
+            while left > 0 {
+                let n = c.length_after(have);
+                let cells = c.cells_in(n).min(left);
+                (0..cells).for_each(|i| on_set[i * c.cell as usize / LINE % SETS] += 1);
+                (have, left) = (have + n, left - cells);
             }
             let used = on_set.iter().filter(|&&n| n > 0).count();
             assert!(used >= 16, "{c:?} on {used} sets: {on_set:?}");

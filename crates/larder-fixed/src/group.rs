@@ -3,12 +3,13 @@
 //! Other processes of the group take memory too, and limits are changed from outside, so neither number is kept for long. What
 //! follows from them is [`larder_policy::group`]'s.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use larder_policy::group::{GroupFacts, bounded, good_for};
 use larder_sys::{cgroup, clock};
 use larder_units::{Bytes, Nanos};
 
+use crate::ablation::{self, Optimization};
 use crate::heap::HEAP;
 
 /// How long a reading is good for, where the heap only grows: at a gigabyte per second it grows by some 20 MiB meanwhile.
@@ -18,14 +19,29 @@ static FAR_UNTIL: AtomicU64 = AtomicU64::new(0);
 /// When the group was last looked at while the heap grew. Sync: a ticket; whoever changes it looks.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 
-/// What memory there is for the process: the machine's, or what its control groups leave of it. Where they leave all of it, the heap grows for
-/// a while before the group is looked at again: short programs end before that.
-pub(crate) fn look_at_start() -> Bytes {
+/// So large a heap is looked after. Programs that end before have no need to know, and are often short: reading the files takes as long as a tenth of
+/// a process's start.
+const FIRST_LOOK_FROM: Bytes = Bytes::mib(4);
+/// Whether somebody has looked for the first time. Sync: a ticket; whoever sets it looks.
+static IS_LOOKED_AFTER: AtomicBool = AtomicBool::new(false);
+
+/// The heap is about to grow by so much. At its first growth of some size: what memory there is for the process decides how far huge pages are for it.
+/// Where control groups leave all of the machine's, the heap grows for a while before the group is looked at again.
+pub(crate) fn look_before_growing(by: Bytes) {
+    if IS_LOOKED_AFTER.load(Ordering::Relaxed)
+        || HEAP.size().0 + by.0 < FIRST_LOOK_FROM.0
+        || IS_LOOKED_AFTER.swap(true, Ordering::Relaxed)
+    {
+        return;
+    }
     let limit = cgroup::memory_limit();
     if limit.is_none() {
         LOOKED.store(clock::now().0, Ordering::Relaxed);
     }
-    cgroup::most_memory(limit)
+    if !ablation::get().leaves_out(Optimization::HugePages) {
+        // A group that has hardly room would reclaim for each: half of what there is.
+        HEAP.space.ask_for_huge_pages(Bytes(cgroup::most_memory(limit).0 / 2));
+    }
 }
 
 /// What is known now; `taken` bytes of the heap hold something.
@@ -74,6 +90,9 @@ impl Reading {
 
 /// The heap grows: makes the next cycle due earlier, where the group has little left.
 pub(crate) fn look_while_growing() {
+    if !IS_LOOKED_AFTER.load(Ordering::Relaxed) {
+        return;
+    }
     let (last, now) = (LOOKED.load(Ordering::Relaxed), clock::now());
     if now.0 < FAR_UNTIL.load(Ordering::Relaxed)
         || now.0.saturating_sub(last) < GOOD_FOR.0

@@ -179,10 +179,6 @@ pub fn init(options: &Options) {
             e.errno
         ),
     }
-    if !ablation::get().leaves_out(Optimization::HugePages) {
-        // A group that has hardly room would reclaim for each: half of what there is.
-        HEAP.space.ask_for_huge_pages(Bytes(crate::group::look_at_start().0 / 2));
-    }
     HEAP.round.store(15 + usize::from(options.all_interior_pointers), Ordering::Relaxed);
     settings::FREE_SPACE_DIVISOR.store(options.free_space_divisor.max(1), Ordering::Relaxed);
     settings::MAX_HEAP.store(options.max_heap.0, Ordering::Relaxed);
@@ -221,10 +217,8 @@ pub fn init(options: &Options) {
         larder_sys::die!("cannot register the main thread: out of memory");
     }
     if is_main && let Some(own) = REGISTRY.current() {
-        if let Some((low, high)) = thread::stack_bounds() {
-            settings::MAIN_STACK[0].store(low.addr(), Ordering::Relaxed);
-            settings::MAIN_STACK[1].store(high.addr(), Ordering::Relaxed);
-        }
+        settings::MAIN_STACK[0].store(thread::main_stack_limit().addr(), Ordering::Relaxed);
+        settings::MAIN_STACK[1].store(base, Ordering::Relaxed);
         settings::MAIN.store(core::ptr::from_ref(own).cast_mut(), Ordering::Relaxed);
     }
     larder_sys::control_block::find();
@@ -342,6 +336,7 @@ impl Heap {
 
     /// Takes `n` blocks that were never used, if the maximum allows.
     pub fn grow(&self, n: Blocks) -> Option<Run> {
+        crate::group::look_before_growing(n.to_bytes());
         let growth = self.growth();
         let first = self.take_unbacked(n)?;
         self.space.back(first, n, n);
@@ -358,6 +353,7 @@ impl Heap {
             // Nothing is kept for them, so nobody need wait.
             return self.grow(n);
         }
+        crate::group::look_before_growing(at_once.max(n).to_bytes());
         // One thread at a time: with others growing meanwhile as well, most of what each takes would be kept for nobody.
         let growth = GROWTH.lock();
         if self.may_grow(n)
@@ -437,7 +433,7 @@ impl Heap {
     /// Takes blocks that were never used, and have no memory behind them yet.
     fn take_unbacked(&self, n: Blocks) -> Option<usize> {
         let threads = REGISTRY.count() as usize;
-        self.space.prefer_small_pages(prefers_small_pages(threads, crate::pacing::usable_cpus()));
+        self.space.prefer_small_pages(prefers_small_pages(threads, crate::pacing::usable_cpus));
         self.may_grow(n).then(|| self.space.take_unbacked(n)).flatten()
     }
 

@@ -62,8 +62,9 @@ fn format(run: Run, class: usize, kind: usize, owner: u32, part: usize) -> &'sta
     b.class.set(class as u8);
     b.cell.set(c.cell);
     b.reciprocal.set(c.reciprocal);
-    b.cells.set(c.cells);
-    b.blocks.set(c.blocks);
+    debug_assert!(c.may_be_long(run.blocks.0), "{} blocks for cells of {} bytes", run.blocks.0, c.cell);
+    b.cells.set(c.cells_in(run.blocks.0) as u32);
+    b.blocks.set(run.blocks.0 as u32);
     b.swept.set(0);
     b.size.set(0);
     b.owner.set(owner);
@@ -173,6 +174,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
     point(Point::RefillLocked);
     let mut zero = false;
     let (first, mut looked_at) = (locked.owner, 1);
+    let mut n = Blocks(c.length_after(locked.list(kind).blocks()));
     let run = loop {
         // Only an unregistered thread can have missed a stop between two locks.
         let epoch = HEAP.epoch();
@@ -187,9 +189,11 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
             None => {
                 drop(locked);
                 point(Point::BeforeBlocks);
-                let n = Blocks(c.blocks as usize);
                 let (run, fresh) = if looked_at == parts {
-                    take_block(owner, n, kind, &mut origin)?
+                    let long = take_block(owner, n, kind, &mut origin);
+                    // Survivors may lie in every long run.
+                    let short = || take_block(owner, Blocks(c.shortest()), kind, &mut origin);
+                    long.or_else(short)?
                 } else if let Some(run) = HEAP.pool.take_resident(&HEAP.space, n, End::Low) {
                     // A block of its own rather than what others have left, or are freeing just now: the heap need not grow for it.
                     (run, false)
@@ -199,6 +203,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
                     continue;
                 };
                 point(Point::BlocksTaken);
+                n = run.blocks;
                 locked = Locked::new(lists, class);
                 let list = locked.list(kind);
                 let epoch = HEAP.epoch();
@@ -267,7 +272,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
         point(Point::RunsShelved);
     }
     let mut cell = 0;
-    sharing::measured(origin, c.blocks as usize, || cell = hand_out(kind, class, run, zero, held));
+    sharing::measured(origin, n.0, || cell = hand_out(kind, class, run, zero, held));
     Some(cell)
 }
 
@@ -585,7 +590,7 @@ fn take_reserved(kind: usize, class: usize) -> Option<usize> {
 #[inline(never)]
 fn nested_fresh(kind: usize, class: usize, shared: bool) -> *mut u8 {
     let c = &CLASSES[class];
-    let Some(run) = HEAP.grow_in_handler(Blocks(c.blocks as usize)) else { return ptr::null_mut() };
+    let Some(run) = HEAP.grow_in_handler(Blocks(c.shortest())) else { return ptr::null_mut() };
     let epoch = HEAP.epoch();
     // Before the block can be seen: no census may take it for an empty one of a list.
     block(run.first as u32).previous.set(ORPHAN);

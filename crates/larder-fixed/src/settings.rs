@@ -26,7 +26,7 @@ pub(crate) static BYTES_PER_FINALIZER: AtomicUsize = AtomicUsize::new(0);
 /// The record of the thread whose stack base the client's variable holds; null where that thread is not registered (any more). A child that
 /// another thread forked has its process's id in a thread with another stack.
 pub(crate) static MAIN: AtomicPtr<larder_threads::Thread> = AtomicPtr::new(core::ptr::null_mut());
-/// The main thread's stack, `[low, high)`, as the C library knows it; empty where that is not known.
+/// The main thread's stack, `[low, high)`, as far as it may grow; empty where another thread has initialised the heap.
 pub(crate) static MAIN_STACK: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 pub(crate) static MAIN_STACK_BASE: AtomicPtr<AtomicPtr<u8>> = AtomicPtr::new(core::ptr::null_mut());
 

@@ -276,7 +276,7 @@ pub unsafe fn call_with_gc_active(f: blocking::Callback, argument: *mut c_void) 
     result
 }
 
-/// Where the main thread's stack begins, as the C library knows it: one past its highest address. `None` where another thread has initialised the heap.
+/// Where the main thread's stack begins. `None` where another thread has initialised the heap.
 pub fn main_stack_end() -> Option<*mut u8> {
     let [_, high] = settings::MAIN_STACK.each_ref().map(|end| end.load(Ordering::Relaxed));
     (high != 0).then(|| core::ptr::with_exposed_provenance_mut(high))

@@ -11,8 +11,10 @@ const THREADS_FOR_A_CPU: usize = 4;
 /// hundreds of threads lie in one huge page: 88 of a thousand threads cleared 88 in turn, 3 ms each where the host had to find the memory,
 /// and a stop that came meanwhile waited 0.3 s for them, since nobody answers in the middle of a page fault. With 16 threads and more
 /// on two CPUs a program was no slower without (docs/performance.md, "Huge pages").
-pub fn prefers_small_pages(threads: usize, usable_cpus: usize) -> bool {
-    threads > THREADS_FOR_A_CPU * usable_cpus
+///
+/// `usable_cpus` may read files, and is not asked by programs with few threads.
+pub fn prefers_small_pages(threads: usize, usable_cpus: impl FnOnce() -> usize) -> bool {
+    threads > THREADS_FOR_A_CPU && threads > THREADS_FOR_A_CPU * usable_cpus()
 }
 
 /// Where a heap is as large as this, what has no pointers and what has some have parts of their own ...
@@ -106,8 +108,9 @@ mod tests {
 
     #[test]
     fn few_threads_take_huge_pages() {
-        assert!(!prefers_small_pages(1, 1));
-        assert!(!prefers_small_pages(8, 2));
-        assert!(prefers_small_pages(9, 2));
+        assert!(!prefers_small_pages(1, || unreachable!("nobody asks")));
+        assert!(prefers_small_pages(5, || 1));
+        assert!(!prefers_small_pages(8, || 2));
+        assert!(prefers_small_pages(9, || 2));
     }
 }

@@ -164,6 +164,18 @@ pub fn main_stack_base() -> *mut u8 {
     unsafe { __libc_stack_end }
 }
 
+/// How far down the main thread's stack may grow: as far as its limit lets it, and not among the mappings that the kernel lays out below it where there is
+/// no limit.
+pub fn main_stack_limit() -> *mut u8 {
+    const MOST: usize = 1 << 40;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel fills the record.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &mut limit) } == 0;
+    let size = if known { usize::try_from(limit.rlim_cur).map_or(MOST, |size| size.min(MOST)) } else { MOST };
+    let base = main_stack_base();
+    base.with_addr(base.addr().saturating_sub(size))
+}
+
 /// The bounds of the calling thread's stack mapping, `(lowest, one past the highest)`.
 ///
 /// Asks the C library, which may use malloc: not for signal handlers or stopped worlds.

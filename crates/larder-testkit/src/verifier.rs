@@ -618,8 +618,8 @@ impl Walk<'_> {
         }
         let c = &CLASSES[class];
         let as_class = b.cell.get() == c.cell
-            && b.cells.get() == c.cells
-            && b.blocks.get() == c.blocks
+            && c.may_be_long(b.blocks.get() as usize)
+            && b.cells.get() as usize == c.cells_in(b.blocks.get() as usize)
             && b.reciprocal.get() == c.reciprocal
             && b.marks.get() == self.space.marks_of(index, c.mark_shift);
         if !as_class {

@@ -51,6 +51,8 @@ pub(super) struct List {
     /// The epoch for which the fields below are right.
     epoch: u8,
     sidelined: u8,
+    /// Blocks of the heap that are in the list.
+    blocks: u32,
     head: u32,
     /// The next block to look at.
     cursor: u32,
@@ -198,6 +200,7 @@ impl List {
         ready: true,
         epoch: 0,
         sidelined: 0,
+        blocks: 0,
         head: NONE,
         cursor: NONE,
         current: NONE,
@@ -366,8 +369,14 @@ impl List {
         self.free >>= cells;
     }
 
+    /// How many blocks of the heap those of the list are.
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks as usize
+    }
+
     pub(super) fn link(&mut self, index: u32) {
         let b = block(index);
+        self.blocks += b.blocks.get();
         b.previous.set(FIRST);
         b.next.set(self.head);
         if self.head != NONE {
@@ -379,6 +388,7 @@ impl List {
     pub(super) fn unlink(&mut self, index: u32) {
         self.forget_again(index);
         let b = block(index);
+        self.blocks -= b.blocks.get();
         let (previous, next) = (b.previous.get(), b.next.get());
         if previous == FIRST {
             self.head = next;
