@@ -174,7 +174,9 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
     point(Point::RefillLocked);
     let mut zero = false;
     let (first, mut looked_at) = (locked.owner, 1);
-    let mut n = Blocks(c.length_after(locked.list(kind).blocks()));
+    // Owners' free runs are as long as blocks are at most.
+    let have = if owner.is_some() { c.blocks as usize } else { locked.list(kind).blocks() };
+    let mut n = Blocks(c.length_after(have));
     let run = loop {
         // Only an unregistered thread can have missed a stop between two locks.
         let epoch = HEAP.epoch();
@@ -190,10 +192,12 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
                 drop(locked);
                 point(Point::BeforeBlocks);
                 let (run, fresh) = if looked_at == parts {
-                    let long = take_block(owner, n, kind, &mut origin);
-                    // Survivors may lie in every long run.
-                    let short = || take_block(owner, Blocks(c.shortest()), kind, &mut origin);
-                    long.or_else(short)?
+                    match take_block(owner, n, kind, &mut origin) {
+                        Some(taken) => taken,
+                        // Survivors may lie in every long run.
+                        None if owner.is_none() => take_block(None, Blocks(c.shortest()), kind, &mut origin)?,
+                        None => return None,
+                    }
                 } else if let Some(run) = HEAP.pool.take_resident(&HEAP.space, n, End::Low) {
                     // A block of its own rather than what others have left, or are freeing just now: the heap need not grow for it.
                     (run, false)
