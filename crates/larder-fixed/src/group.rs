@@ -56,7 +56,8 @@ fn facts_of(memory: cgroup::Memory, taken: Bytes) -> GroupFacts {
 /// A reading before a cycle's stop, which it would make twice as long in a small heap.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading {
-    /// What was read. `None` where a reading shortly before had the limit so far away that it changes nothing: small heaps have a thousand cycles a second.
+    /// What was read. `None` where a reading shortly before had the limit so far away that it changes nothing: small heaps have a thousand cycles a second;
+    /// and where the heap never had any size.
     memory: Option<Option<cgroup::Memory>>,
     at: Nanos,
 }
@@ -69,7 +70,8 @@ const OLD_FROM: Nanos = Nanos(1_000_000);
 pub(crate) fn read_before_cycle() -> Reading {
     let at = clock::now();
     let is_far = at.0 < FAR_UNTIL.load(Ordering::Relaxed);
-    Reading { memory: (!is_far).then(cgroup::memory), at }
+    let counts = IS_LOOKED_AFTER.load(Ordering::Relaxed) && !is_far;
+    Reading { memory: counts.then(cgroup::memory), at }
 }
 
 impl Reading {
