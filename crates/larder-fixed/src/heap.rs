@@ -291,15 +291,12 @@ impl Heap {
         max.0 == 0 || self.size().0 + n.to_bytes().0 <= max.0
     }
 
-    /// Takes `n` blocks out of the pool, from that end of a run. Where the maximum leaves no room for what was given back to the kernel, a run that has
-    /// memory behind it, however much longer it is.
+    /// Takes `n` blocks out of the pool, from that end of a run: of one that has memory behind it, however much longer it is, rather than of one that was given
+    /// back to the kernel, and has to be touched for the first time.
     pub fn take_blocks(&self, n: Blocks, end: End) -> Option<Run> {
         let _growth = self.growth();
-        if self.may_grow(n) {
-            self.pool.take_from(&self.space, n, end)
-        } else {
-            self.pool.take_resident(&self.space, n, end)
-        }
+        let resident = self.pool.take_resident(&self.space, n, end);
+        resident.or_else(|| if self.may_grow(n) { self.pool.take_from(&self.space, n, end) } else { None })
     }
 
     /// The same, put together from neighbours in the pool. Where only what was given back to the kernel is long enough, and the maximum leaves no room for it,

@@ -25,6 +25,8 @@ static LIVE_BEFORE: AtomicUsize = AtomicUsize::new(0);
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 /// Bytes that the next cycle may find live, if it marks beside the program. Sync: as `ROOTS`.
 static EXPECTED_LIVE: AtomicUsize = AtomicUsize::new(0);
+/// See [`policy::expected_allocation`]. Sync: as `ROOTS`.
+static EXPECTED_ALLOCATION: AtomicUsize = AtomicUsize::new(0);
 
 /// A request that finds no memory in a heap that may not grow.
 pub(crate) struct Shortage {
@@ -86,9 +88,12 @@ pub(crate) fn found_live(live: Bytes, allocated: Bytes, on_request: bool) {
     LIVE_BEFORE.store(HEAP.live.load(Ordering::Relaxed), Ordering::Relaxed);
     ALLOCATED.store(allocated.0, Ordering::Relaxed);
     // Who asks for a cycle, or may not grow the heap, wants the rest back.
-    let before = if on_request { Bytes(0) } else { Bytes(EXPECTED_LIVE.load(Ordering::Relaxed)) };
-    let expected = larder_policy::concurrent::expected_live(before, live);
+    let before = |expected: &AtomicUsize| Bytes(if on_request { 0 } else { expected.load(Ordering::Relaxed) });
+    let expected = larder_policy::concurrent::expected_live(before(&EXPECTED_LIVE), live);
     EXPECTED_LIVE.store(expected.0, Ordering::Relaxed);
+    let allocated = if on_request { Bytes(0) } else { allocated.min(HEAP.size()) };
+    let expected = policy::expected_allocation(before(&EXPECTED_ALLOCATION), allocated);
+    EXPECTED_ALLOCATION.store(expected.0, Ordering::Relaxed);
     HEAP.live.store(live.0, Ordering::Relaxed);
 }
 
@@ -275,14 +280,13 @@ pub(crate) fn kept_of_too_much(all: bool) -> Option<Bytes> {
     if !all && settings::KEEP_MEMORY.load(Ordering::Relaxed) {
         return None;
     }
-    let mut keep = if all { Bytes(0) } else { policy::resident_to_keep(budget(live)) };
+    let coming = Bytes(EXPECTED_ALLOCATION.load(Ordering::Relaxed));
+    let mut keep = if all { Bytes(0) } else { policy::resident_to_keep(budget(live), coming) };
     if !all && concurrent::is_on() {
         let expected = Bytes(EXPECTED_LIVE.load(Ordering::Relaxed));
         keep = keep.max(larder_policy::concurrent::wanted_memory(expected, budget(expected)).saturating_sub(live));
     }
-    // What the heap holds beyond live data and the next budget, counting an eighth for blocks with few survivors.
-    let needed = live.0 + live.0 / 8 + keep.0;
-    (HEAP.size().0 > needed).then_some(keep)
+    policy::has_too_much(HEAP.size(), live, keep).then_some(keep)
 }
 
 /// Gives free memory back to the kernel, but for what is to be kept.

@@ -96,11 +96,29 @@ pub fn adjusted(budget: Bytes, wanted: Adjustments) -> Bytes {
     Bytes(bytes.max(wanted.least.0))
 }
 
+/// As much may be allocated until the next cycle, where `allocated` came before this one, of what the heap has room for at once, and so much was expected
+/// `before`.
+///
+/// One object may be longer than the budget, and a program that makes one such object after the other touches each for the first time where the memory
+/// of the last has gone back to the kernel: that takes ten times as long as to clear it. A burst is forgotten by half with each cycle.
+pub fn expected_allocation(before: Bytes, allocated: Bytes) -> Bytes {
+    allocated.max(Bytes(before.0 / 2))
+}
+
 /// Free memory to keep behind the pool after a cycle; the rest goes back to the kernel.
 ///
-/// The next budget will be wanted soon; half as much again is slack for blocks that fill unevenly.
-pub fn resident_to_keep(budget: Bytes) -> Bytes {
-    Bytes(budget.0 + budget.0 / 2)
+/// The next budget, or what is expected where that is more, will be wanted soon; half as much again is slack for blocks that fill unevenly.
+pub fn resident_to_keep(budget: Bytes, expected: Bytes) -> Bytes {
+    let wanted = budget.max(expected);
+    Bytes(wanted.0.saturating_add(wanted.0 / 2))
+}
+
+/// Whether a heap of `size` bytes, of which so much is live, has so much more than what it is to `keep` free that memory goes back. An eighth of what is live
+/// counts for blocks with few survivors. And a quarter more is no reason, where some is kept: what swings by so much would go back and come again, and to give
+/// it back cuts the longest runs.
+pub fn has_too_much(size: Bytes, live: Bytes, keep: Bytes) -> bool {
+    let needed = live.0.saturating_add(live.0 / 8).saturating_add(keep.0);
+    size.0 > needed.saturating_add(if keep.0 > 0 { needed / 4 } else { 0 })
 }
 
 /// What counts against the budget where `allocated` bytes were handed out since the last cycle and `freed` were freed explicitly:
@@ -144,6 +162,34 @@ pub fn another_cycle_may_help(cycles: usize, wanted: Bytes, taken: Bytes) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_for_long_objects_is_kept_as_long_as_they_come() {
+        let mib = Bytes::mib;
+        let mut expected = Bytes(0);
+        for (allocated, kept) in
+            [(16, 24), (16, 24), (500, 750), (6, 375), (6, 187), (6, 93), (6, 46), (6, 23), (6, 11), (6, 9)]
+        {
+            expected = expected_allocation(expected, mib(allocated));
+            assert_eq!(resident_to_keep(mib(6), expected).0 >> 20, kept, "{allocated}");
+        }
+        assert_eq!(resident_to_keep(Bytes(usize::MAX), Bytes(0)), Bytes(usize::MAX));
+    }
+
+    #[test]
+    fn memory_goes_back_where_there_is_a_quarter_too_much() {
+        for (size, live, keep, too_much) in [
+            (100, 0, 80, false),
+            (101, 0, 80, true),
+            (150, 80, 30, false),
+            (151, 80, 30, true),
+            (90, 80, 0, false),
+            (91, 80, 0, true),
+            (usize::MAX, usize::MAX, usize::MAX, false),
+        ] {
+            assert_eq!(has_too_much(Bytes(size), Bytes(live), Bytes(keep)), too_much, "{size} {live} {keep}");
+        }
+    }
 
     #[test]
     fn cycles_go_on_while_others_take_what_they_free() {
