@@ -2,6 +2,8 @@
 
 use core::arch::{asm, naked_asm};
 
+use larder_units::PAGE;
+
 /// The kernel's id of the calling thread: a system call.
 pub fn tid() -> i32 {
     // SAFETY: gettid has no preconditions.
@@ -158,22 +160,27 @@ unsafe extern "C" {
     static __libc_stack_end: *mut u8;
 }
 
-/// Where the main thread's stack begins (its highest address that a frame of `main` can use).
+/// Where the main thread's stack begins: one past the page in which the kernel left the program's arguments and environment, behind the highest address that a
+/// frame of `main` can use. Programs put objects in the places of those, and the C library counts the page in (`pthread_getattr_np`), too.
 pub fn main_stack_base() -> *mut u8 {
     // SAFETY: the loader sets it once, before any code of the program runs.
-    unsafe { __libc_stack_end }
+    let end = unsafe { __libc_stack_end };
+    end.map_addr(|address| (address & !(PAGE.0 - 1)) + PAGE.0)
 }
 
-/// How far down the main thread's stack may grow: as far as its limit lets it, and not among the mappings that the kernel lays out below it where there is
-/// no limit.
+/// How far down the main thread's stack, on which the caller runs, may grow: as far as its limit lets it, and not among the mappings below it.
+///
+/// Asks the C library, which may use malloc and reads `/proc/self/maps`, where the limit is so high that mappings may lie nearer: it counts as it was when the
+/// program began, and a program may have raised it since.
 pub fn main_stack_limit() -> *mut u8 {
-    const MOST: usize = 1 << 40;
+    /// The kernel lays out no mapping nearer, however low the limit is.
+    const FREE: usize = 128 << 20;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel fills the record.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &mut limit) } == 0;
-    let size = if known { usize::try_from(limit.rlim_cur).map_or(MOST, |size| size.min(MOST)) } else { MOST };
-    let base = main_stack_base();
-    base.with_addr(base.addr().saturating_sub(size))
+    let size = usize::try_from(limit.rlim_cur).ok().filter(|&size| known && size <= FREE);
+    let as_known = if size.is_none() { stack_bounds().map(|(low, _)| low) } else { None };
+    as_known.unwrap_or_else(|| main_stack_base().map_addr(|base| base.saturating_sub(size.unwrap_or(FREE))))
 }
 
 /// The bounds of the calling thread's stack mapping, `(lowest, one past the highest)`.
