@@ -23,7 +23,7 @@ const ATTEMPTS: u32 = 100;
 
 /// Creates this process's file, if the environment asks for one.
 pub(crate) fn attach() {
-    let Some(directory) = env::var(DIRECTORY_VARIABLE) else { return };
+    let Some(directory) = env::var(DIRECTORY_VARIABLE).filter(|_| !env::has_more_rights()) else { return };
     let mut space = [0; 4096];
     for attempt in 0..ATTEMPTS {
         let Some(path) = event_path(directory.to_bytes(), thread::pid() as u32, attempt, &mut space) else { return };

@@ -8,7 +8,7 @@ use core::ffi::{CStr, c_int};
 
 use larder_fixed::options::{Form, Options, usual_scan};
 use larder_fixed::settings as heap;
-use larder_sys::env::{is_set, parse_leading, size, var};
+use larder_sys::env::{has_more_rights, is_set, parse_leading, size, var};
 use larder_units::Bytes;
 
 use crate::callbacks::warn;
@@ -160,6 +160,13 @@ pub fn processors() -> usize {
 /// Opens the file that `GC_LOG_FILE` names. Errors go there too unless `GC_ONLY_LOG_TO_FILE` says otherwise.
 fn open_log() {
     let Some(path) = var(c"GC_LOG_FILE") else { return };
+    if has_more_rights() {
+        warn(
+            c"GC Warning: GC_LOG_FILE=%s is ignored in a program with rights of its own\n".as_ptr(),
+            path.as_ptr().addr(),
+        );
+        return;
+    }
     let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_APPEND | libc::O_CLOEXEC;
     // SAFETY: a C string from the environment, and the mode that `O_CREAT` wants.
     let fd = unsafe { libc::open(path.as_ptr(), flags, 0o644) };

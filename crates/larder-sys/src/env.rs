@@ -11,6 +11,13 @@ pub fn var(name: &CStr) -> Option<&'static CStr> {
     }
 }
 
+/// Whether the program has rights that who started it may lack: a set-user-ID program, or one with file capabilities. No file is written there because a
+/// variable names it.
+pub fn has_more_rights() -> bool {
+    // SAFETY: no preconditions.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 /// Whether the variable is set, to whatever.
 pub fn is_set(name: &CStr) -> bool {
     var(name).is_some()
