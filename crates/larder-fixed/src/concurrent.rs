@@ -266,12 +266,13 @@ const WAYS: [Way; 5] = [
 ///
 /// With `Way::Barrier` the client calls the barrier for each pointer that it stores into the heap from here on.
 pub fn turn_on(way: Option<Way>) -> Result<Way, Refused> {
-    let Some(way) = way.or_else(|| Kind::best().map(Way::Watch)) else { return Err(Refused::NoKind) };
-    match way {
-        Way::Watch(kind) if !kind.is_offered() => return Err(Refused::NotOffered(kind)),
-        Way::Barrier(_) if barrier::set_up().is_err() => return Err(Refused::NoMemory),
-        _ => {}
-    }
+    let way = match way {
+        // The best is one that was just tried.
+        None => Way::Watch(Kind::best().ok_or(Refused::NoKind)?),
+        Some(Way::Watch(kind)) if !kind.is_offered() => return Err(Refused::NotOffered(kind)),
+        Some(Way::Barrier(_)) if barrier::set_up().is_err() => return Err(Refused::NoMemory),
+        Some(way) => way,
+    };
     WANTED.store(WAYS.iter().position(|w| *w == way).unwrap_or(0) as u32, Ordering::Relaxed);
     ON.store(true, Ordering::Relaxed);
     pacing::renew_budget();
