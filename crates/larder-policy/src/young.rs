@@ -21,13 +21,24 @@ pub struct YoungFacts {
     pub live: Bytes,
 }
 
+/// However little is live, young cycles may let so much through: less would be next to nothing beside the least budget.
+const LEAST_LET_THROUGH: Bytes = Bytes::mib(1);
+
 /// Whether the next cycle is young.
 ///
 /// While cycles are full the heap is at most what is live and one budget. With young ones it is at most what was live, one budget of
-/// what they let through, and one that is being allocated.
+/// what they let through, and one that is being allocated. Where a budget is more than what is live, as in small heaps, that would be twice as much as with full
+/// cycles, which are soon done there: no more may be let through than is live, and what the next one lets through, as much as the others in the mean, counts.
 pub fn next_is_young(facts: YoungFacts) -> bool {
     let let_through = facts.live.saturating_sub(facts.live_after_full);
-    facts.since_full < facts.most && let_through < facts.budget_after_full
+    let is_soon_done = facts.budget_after_full > facts.live_after_full;
+    let (expected, most) = if is_soon_done {
+        let each = let_through.0 / facts.since_full.max(1);
+        (Bytes(let_through.0 + each), facts.budget_after_full.min(facts.live_after_full.max(LEAST_LET_THROUGH)))
+    } else {
+        (let_through, facts.budget_after_full)
+    };
+    facts.since_full < facts.most && expected < most
 }
 
 #[cfg(test)]
@@ -47,6 +58,13 @@ mod tests {
             // Old objects may be dead for so much.
             (19, 3, 100, 30, 129, true),
             (19, 3, 100, 30, 130, false),
+            // A small heap, and a very small one.
+            (19, 1, 10, 30, 14, true),
+            (19, 1, 10, 30, 15, false),
+            (19, 9, 10, 30, 18, true),
+            (19, 9, 10, 30, 19, false),
+            (19, 1, 0, 6, 0, true),
+            (19, 1, 0, 6, 1, false),
             // Objects were freed explicitly.
             (19, 3, 100, 30, 10, true),
             // No full cycle yet.
