@@ -77,7 +77,7 @@ mod stacks;
 mod watching;
 mod way;
 
-pub(crate) use ahead::about_to_refill;
+pub(crate) use ahead::{about_to_clear, about_to_refill};
 pub use births::{Births, set_births};
 pub(crate) use births::{birth_mark, count_anew as count_births_anew, count_lost_mark};
 pub(crate) use copies::Copies;

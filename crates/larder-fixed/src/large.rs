@@ -128,7 +128,8 @@ pub(crate) fn take(kind: usize, size: usize) -> Option<*mut u8> {
     };
     point(Point::LargeTaken);
     if !zero && kind::cleared(kind) {
-        // Nobody knows the run yet, so this thread may be stopped while it clears.
+        // Nobody knows the run yet, so this thread may be stopped while it clears, and before.
+        concurrent::about_to_clear(HEAP.space.address_of(run.first), HEAP.space.address_of(run.first) + size);
         // SAFETY: the run is ours.
         unsafe {
             ptr::write_bytes(ptr::with_exposed_provenance_mut::<u8>(HEAP.space.address_of(run.first)), 0, size);

@@ -1,6 +1,9 @@
 //! Young cycles: survivors keep their marks, and what is new is traced.
 
+use core::sync::atomic::{AtomicUsize, Ordering};
+
 use larder_fixed::concurrent::{Births, Way};
+use larder_fixed::inject::{Point, at_points};
 use larder_fixed::options::Options;
 use larder_fixed::{concurrent, cycle, generations, init, object};
 use larder_sys::watch::Kind;
@@ -263,5 +266,44 @@ fn after_a_pause_of_the_watch_a_full_cycle_comes_first() {
         generations::set_young_cycles(1000);
         assert!(!one_cycle() && one_cycle());
         verify(&roots, 1000);
+    });
+}
+
+/// Runs of blocks that were made writable by a call. Sync: a count.
+static MADE_WRITABLE: AtomicUsize = AtomicUsize::new(0);
+
+fn count_made_writable(p: Point) {
+    if p == Point::BeforeMadeWritable {
+        MADE_WRITABLE.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What a large object takes of a dead one's memory, which young cycles watch, is made writable before it is cleared, and not page by page.
+#[test]
+fn a_large_object_of_watched_memory_has_it_made_writable() {
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("a_large_object_of_watched_memory_has_it_made_writable", &[], || {
+        const N: usize = 8;
+        const BYTES: usize = 300_000;
+        prepare(Kind::Uffd, 1000);
+        at_points(Some(count_made_writable));
+        let roots = Words::roots(N);
+        let make = move |id: usize| {
+            crowd::all(1, move |_| {
+                (0..N).for_each(|i| roots.set(i, object_of((id + i) as u64, BYTES).expose_provenance()));
+            });
+        };
+        make(0);
+        assert!(!one_cycle() && one_cycle());
+        (0..N).for_each(|i| roots.set(i, 0));
+        assert!(cycle::collect());
+        let before = MADE_WRITABLE.load(Ordering::Relaxed);
+        make(1000);
+        let runs = MADE_WRITABLE.load(Ordering::Relaxed) - before;
+        assert!((1..=N).contains(&runs), "{runs} runs of {N} objects");
+        (0..N).for_each(|i| check(core::ptr::with_exposed_provenance(roots.get(i)), BYTES, (1000 + i) as u64));
+        assert!(one_cycle());
     });
 }

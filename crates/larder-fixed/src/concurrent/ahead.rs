@@ -18,6 +18,17 @@ use crate::inject::{Point, point};
 /// Bytes from the heap's beginning that a cycle watches; none outside of cycles. Sync: a hint.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
+/// Bytes from the heap's beginning of which pages were protected at some time: beyond them none is. Sync: a hint.
+static EVER: AtomicUsize = AtomicUsize::new(0);
+/// Blocks of a large object that are made writable at once: no stop waits for longer than that takes, about a tenth of a millisecond.
+const AT_ONCE: usize = 64;
+
+/// So many bytes from the heap's beginning are watched, in a cycle or until the next one.
+pub(super) fn watched(bytes: usize) {
+    // Relaxed: who misses it has faults.
+    EVER.fetch_max(bytes, Ordering::Relaxed);
+}
+
 /// A cycle watches so many bytes from the heap's beginning.
 pub(super) fn begin(bytes: usize) {
     // Relaxed: who misses it has faults.
@@ -35,6 +46,18 @@ pub(crate) fn about_to_refill(low: usize, high: usize) {
     let base = HEAP.space.base();
     if low.wrapping_sub(base) < BYTES.load(Ordering::Relaxed) {
         make_writable(low - base, high - base);
+    }
+}
+
+/// The caller is about to clear `[low, high)`, whole blocks but for the end of the last, which are its own: each page is going to be written, and so counts, also where
+/// young cycles go on watching.
+pub(crate) fn about_to_clear(low: usize, high: usize) {
+    let base = HEAP.space.base();
+    let (mut low, high) = (low - base, (high - base).min(EVER.load(Ordering::Relaxed)));
+    while low < high {
+        let end = high.min(low + AT_ONCE * BLOCK.0);
+        make_writable(low, end);
+        low = end;
     }
 }
 

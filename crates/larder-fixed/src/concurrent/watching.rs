@@ -174,8 +174,11 @@ pub(super) fn watch_all() -> Result<(), WatchError> {
 
 /// So many bytes from the heap's beginning were made clean. For young cycles no page counts as written that was not.
 fn pages_are_clean(kind: Kind, bytes: usize) {
-    if kind == Kind::Uffd && !generations::is_on() {
-        ahead::begin(bytes);
+    if kind == Kind::Uffd {
+        ahead::watched(bytes);
+        if !generations::is_on() {
+            ahead::begin(bytes);
+        }
     }
 }
 
