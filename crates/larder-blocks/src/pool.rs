@@ -16,6 +16,8 @@ use crate::space::Space;
 
 /// Bins: run lengths 1..=62, and 63 for everything longer.
 const BINS: usize = 64;
+/// Runs of one length that are looked at for one with memory behind it, where others will do.
+const LOOKS: usize = 16;
 
 /// A run of blocks that was taken.
 #[derive(Clone, Copy, Debug)]
@@ -198,7 +200,7 @@ impl Pool {
         if self.resident().0 + self.discarded().0 < n.0 {
             return None;
         }
-        self.take_shortest(space, n, end, |_| true)
+        self.take_shortest(space, n, end, |_| true, usize::MAX)
     }
 
     /// Keeps a run of never used blocks apart: whoever wants to lie beside others of its kind has it by [`take_apart`](Self::take_apart). What was
@@ -281,21 +283,40 @@ impl Pool {
         }
     }
 
-    /// As [`Pool::take_from`], of the runs that have memory behind them.
+    /// As [`Pool::take_from`], of the runs that have memory behind them, if there is one: every one is looked at.
     pub fn take_resident(&self, space: &Space, n: Blocks, end: End) -> Option<Run> {
+        self.take_resident_among(space, n, end, usize::MAX)
+    }
+
+    /// As [`Pool::take_resident`], if one of so short a length is found soon: a heap that gave much memory back has thousands of short runs without any.
+    pub fn take_resident_soon(&self, space: &Space, n: Blocks, end: End) -> Option<Run> {
+        self.take_resident_among(space, n, end, LOOKS)
+    }
+
+    fn take_resident_among(&self, space: &Space, n: Blocks, end: End, looks: usize) -> Option<Run> {
         if self.resident() < n {
             return None;
         }
-        self.take_shortest(space, n, end, |first| first.size.get() != 1)
+        self.take_shortest(space, n, end, |first| first.size.get() != 1, looks)
     }
 
-    fn take_shortest(&self, space: &Space, n: Blocks, end: End, fits: impl Fn(&Block) -> bool) -> Option<Run> {
+    /// Takes `n` blocks out of the shortest run that is long enough and fits; of each length but the longest, so many are looked at.
+    fn take_shortest(
+        &self,
+        space: &Space,
+        n: Blocks,
+        end: End,
+        fits: impl Fn(&Block) -> bool,
+        looks: usize,
+    ) -> Option<Run> {
         let _guard = self.lock.lock();
         for bin in Self::bin(n.0)..BINS {
+            let mut left = if bin < BINS - 1 { looks } else { usize::MAX };
             let mut at = self.bins[bin].load(Ordering::Relaxed);
             // In the last bin (and only there) runs differ in length: take the shortest that fits.
             let mut best: Option<&Block> = None;
-            while at != EMPTY {
+            while at != EMPTY && left > 0 {
+                left -= 1;
                 // SAFETY: a bin holds indices of the table.
                 let first = unsafe { space.block(at) };
                 let length = first.blocks.get() as usize;
@@ -613,9 +634,26 @@ mod tests {
         p.give(&s, Run { first: first + 10, blocks: Blocks(5), zero: false });
         assert_eq!(p.take_resident(&s, Blocks(1), End::Low).unwrap().first, first + 10);
         assert!(p.take_resident(&s, Blocks(5), End::Low).is_none());
-        assert_eq!(p.take_resident(&s, Blocks(4), End::Low).unwrap().first, first + 11);
+        assert_eq!(p.take_resident_soon(&s, Blocks(4), End::Low).unwrap().first, first + 11);
         assert!(p.take_resident(&s, Blocks(1), End::Low).is_none());
         assert_eq!(p.take(&s, Blocks(1)).unwrap().first, first);
+    }
+
+    #[test]
+    fn behind_many_runs_without_memory_none_is_looked_for() {
+        let (s, p) = (space(), Pool::new());
+        let first = s.take_fresh(Blocks(100)).unwrap();
+        p.give(&s, Run { first, blocks: Blocks(1), zero: false });
+        for i in 1..=LOOKS {
+            assert!(p.take_resident_soon(&s, Blocks(2), End::Low).is_none());
+            p.give(&s, Run { first: first + 2 * i, blocks: Blocks(1), zero: true });
+        }
+        assert!(p.take_resident_soon(&s, Blocks(1), End::Low).is_none());
+        // A longer one is.
+        p.give(&s, Run { first: first + 90, blocks: Blocks(2), zero: false });
+        assert_eq!(p.take_resident_soon(&s, Blocks(1), End::Low).unwrap().first, first + 90);
+        assert_eq!(p.take_resident(&s, Blocks(1), End::Low).unwrap().first, first + 91);
+        assert_eq!(p.take_resident(&s, Blocks(1), End::Low).unwrap().first, first);
     }
 
     #[test]

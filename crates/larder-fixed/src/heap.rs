@@ -295,8 +295,11 @@ impl Heap {
     /// back to the kernel, and has to be touched for the first time.
     pub fn take_blocks(&self, n: Blocks, end: End) -> Option<Run> {
         let _growth = self.growth();
-        let resident = self.pool.take_resident(&self.space, n, end);
-        resident.or_else(|| if self.may_grow(n) { self.pool.take_from(&self.space, n, end) } else { None })
+        if !self.may_grow(n) {
+            return self.pool.take_resident(&self.space, n, end);
+        }
+        let resident = self.pool.take_resident_soon(&self.space, n, end);
+        resident.or_else(|| self.pool.take_from(&self.space, n, end))
     }
 
     /// The same, put together from neighbours in the pool. Where only what was given back to the kernel is long enough, and the maximum leaves no room for it,

@@ -195,10 +195,12 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
                     match take_block(owner, n, kind, &mut origin) {
                         Some(taken) => taken,
                         // Survivors may lie in every long run.
-                        None if owner.is_none() => take_block(None, Blocks(c.shortest()), kind, &mut origin)?,
+                        None if owner.is_none() && n.0 > c.shortest() => {
+                            take_block(None, Blocks(c.shortest()), kind, &mut origin)?
+                        }
                         None => return None,
                     }
-                } else if let Some(run) = HEAP.pool.take_resident(&HEAP.space, n, End::Low) {
+                } else if let Some(run) = HEAP.pool.take_resident_soon(&HEAP.space, n, End::Low) {
                     // A block of its own rather than what others have left, or are freeing just now: the heap need not grow for it.
                     (run, false)
                 } else {
