@@ -5,6 +5,7 @@
  *
  * SHAPE is
  *   objects   objects of MIB each, one after the other, each given up before the next
+ *   freed     the same, given up by GC_FREE
  *   sizes     objects of 1 to MIB, in no order; the last four are kept
  *   vectors   vectors that grow by GC_REALLOC from 1 KiB to MIB, twice as long each time, and are given up
  * TIMES of them, with `atomic` without addresses. The beginning and the end of each page of an object are written and looked at before it is given up.
@@ -77,8 +78,8 @@ int main(int argc, char **argv) {
     const char *shape = argc > 1 ? argv[1] : "objects";
     long mib = argc > 2 ? atol(argv[2]) : 16, times = argc > 3 ? atol(argv[3]) : 100;
     atomic = argc > 4 && strcmp(argv[4], "atomic") == 0;
-    if ((strcmp(shape, "objects") && strcmp(shape, "sizes") && strcmp(shape, "vectors")) || mib < 1 || times < 1 || (argc > 4 && !atomic)) {
-        fprintf(stderr, "usage: long [objects|sizes|vectors [MIB [TIMES [atomic]]]]\n");
+    if ((strcmp(shape, "objects") && strcmp(shape, "freed") && strcmp(shape, "sizes") && strcmp(shape, "vectors")) || mib < 1 || times < 1 || (argc > 4 && !atomic)) {
+        fprintf(stderr, "usage: long [objects|freed|sizes|vectors [MIB [TIMES [atomic]]]]\n");
         return 2;
     }
     GC_INIT();
@@ -86,9 +87,11 @@ int main(int argc, char **argv) {
     double begun = cpu_s();
     GC_word cycles = GC_get_gc_no();
     for (long i = 0; i < times; i++) {
-        if (*shape == 'o') {
+        if (*shape == 'o' || *shape == 'f') {
             put(&kept[0], (size_t)mib << 20, i);
             look_at(&kept[0]);
+            if (*shape == 'f')
+                GC_FREE(kept[0].bytes);
             kept[0].bytes = 0;
         } else if (*shape == 's')
             put(&kept[i % KEPT], (size_t)(1 + random_next(&state) % mib) << 20, i);

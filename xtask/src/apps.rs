@@ -37,6 +37,7 @@ const MEASURED: &[(&str, &[&str])] = &[
     ("marking", &["shared", "2", "2"]),
     ("calls", &["all", "20000", "3"]),
     ("long", &["objects", "2", "20"]),
+    ("long", &["freed", "9", "20"]),
     ("long", &["sizes", "3", "30", "atomic"]),
     ("long", &["vectors", "4", "5"]),
     ("strewn", &["graph", "5000", "256", "3", "1", "2"]),
