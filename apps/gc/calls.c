@@ -28,14 +28,6 @@ typedef struct {
     uintptr_t *hidden; /* objects that only links refer to */
 } Own;
 
-static void *some(void *at) {
-    if (!at) {
-        fprintf(stderr, "calls: out of memory\n");
-        exit(3);
-    }
-    return at;
-}
-
 static void look_at(Own *own, long slot) {
     uintptr_t *object = own->slots[slot];
     for (uintptr_t i = 1; object && i < object[0]; i++)

@@ -25,27 +25,22 @@ typedef struct {
 static Object kept[KEPT];
 static int atomic;
 
-static void *made(void *at) {
-    if (!at) {
-        fprintf(stderr, "long: out of memory\n");
-        exit(3);
-    }
-    return at;
+/* The last byte of the page at `at`, or of the object. */
+static size_t end_of_page(const Object *o, size_t at) {
+    return at + PAGE <= o->size ? at + PAGE - 1 : o->size - 1;
 }
 
 /* Fills what is written of an object from `from` on. */
 static void fill(Object *o, size_t from) {
     for (size_t at = from; at < o->size; at += PAGE) {
         o->bytes[at] = o->fill;
-        size_t last = at + PAGE <= o->size ? at + PAGE - 1 : o->size - 1;
-        o->bytes[last] = o->fill;
+        o->bytes[end_of_page(o, at)] = o->fill;
     }
 }
 
 static void look_at(const Object *o) {
     for (size_t at = 0; at < o->size; at += PAGE) {
-        size_t last = at + PAGE <= o->size ? at + PAGE - 1 : o->size - 1;
-        if (o->bytes[at] != o->fill || o->bytes[last] != o->fill) {
+        if (o->bytes[at] != o->fill || o->bytes[end_of_page(o, at)] != o->fill) {
             fprintf(stderr, "long: an object of %zu bytes is changed near byte %zu\n", o->size, at);
             exit(1);
         }
@@ -55,7 +50,7 @@ static void look_at(const Object *o) {
 static void put(Object *place, size_t size, long number) {
     if (place->bytes)
         look_at(place);
-    place->bytes = made(atomic ? GC_MALLOC_ATOMIC(size) : GC_MALLOC(size));
+    place->bytes = some(atomic ? GC_MALLOC_ATOMIC(size) : GC_MALLOC(size));
     place->size = size;
     place->fill = (unsigned char)(2 * number + 1);
     fill(place, 0);
@@ -66,7 +61,7 @@ static void grow(Object *place, size_t most, long number) {
     while (place->size < most) {
         look_at(place);
         size_t before = place->size;
-        place->bytes = made(GC_REALLOC(place->bytes, 2 * before));
+        place->bytes = some(GC_REALLOC(place->bytes, 2 * before));
         place->size = 2 * before;
         fill(place, before);
     }
@@ -76,9 +71,9 @@ static void grow(Object *place, size_t most, long number) {
 
 int main(int argc, char **argv) {
     const char *shape = argc > 1 ? argv[1] : "objects";
-    long mib = argc > 2 ? atol(argv[2]) : 16, times = argc > 3 ? atol(argv[3]) : 100;
+    long mib = argument(argc, argv, 2, "MIB", 16, 1, 1 << 20), times = argument(argc, argv, 3, "TIMES", 100, 1, 1L << 40);
     atomic = argc > 4 && strcmp(argv[4], "atomic") == 0;
-    if ((strcmp(shape, "objects") && strcmp(shape, "freed") && strcmp(shape, "sizes") && strcmp(shape, "vectors")) || mib < 1 || times < 1 || (argc > 4 && !atomic)) {
+    if ((strcmp(shape, "objects") && strcmp(shape, "freed") && strcmp(shape, "sizes") && strcmp(shape, "vectors")) || (argc > 4 && !atomic)) {
         fprintf(stderr, "usage: long [objects|freed|sizes|vectors [MIB [TIMES [atomic]]]]\n");
         return 2;
     }

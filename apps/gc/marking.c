@@ -61,13 +61,8 @@ static int thread_times_s(double *times) {
 }
 
 static void *made(size_t bytes, int pointer_free) {
-    void *at = pointer_free ? GC_MALLOC_ATOMIC(bytes) : GC_MALLOC(bytes);
-    if (!at) {
-        fprintf(stderr, "marking: out of memory\n");
-        exit(3);
-    }
     objects++;
-    return at;
+    return some(pointer_free ? GC_MALLOC_ATOMIC(bytes) : GC_MALLOC(bytes));
 }
 
 /* Each node is up to `more` bytes longer than it must be. */

@@ -14,6 +14,7 @@
 #define GC_THREADS
 #endif
 
+#include <errno.h>
 #include <gc.h>
 #include <inttypes.h>
 #include <stdint.h>
@@ -48,6 +49,15 @@ static inline double peak_rss_mib(void) {
     if (status)
         fclose(status);
     return kib / 1024.0;
+}
+
+/* The object, which there has to be. */
+static inline void *some(void *at) {
+    if (!at) {
+        fprintf(stderr, "%s: out of memory\n", program_invocation_short_name);
+        exit(3);
+    }
+    return at;
 }
 
 /* A small random generator with a state of its own (splitmix64). */

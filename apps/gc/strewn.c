@@ -32,21 +32,13 @@ static long n, heads, degree; /* objects, addresses in the root, and what the sh
 static int is_chained, values;
 static Object **root;
 
-static void *made(void *at) {
-    if (!at) {
-        fprintf(stderr, "strewn: out of memory\n");
-        exit(3);
-    }
-    return at;
-}
-
 /* The objects, in no order. Uncollectable, so that they stay until the shape holds them. */
 static Object **strew(long bytes) {
-    Object **objects = made(GC_MALLOC_UNCOLLECTABLE(n * sizeof *objects));
+    Object **objects = some(GC_MALLOC_UNCOLLECTABLE(n * sizeof *objects));
     for (long i = 0; i < n; i++) {
-        objects[i] = made(GC_MALLOC(bytes));
+        objects[i] = some(GC_MALLOC(bytes));
         if (values) {
-            objects[i]->value = made(GC_MALLOC_ATOMIC(bytes));
+            objects[i]->value = some(GC_MALLOC_ATOMIC(bytes));
             objects[i]->value->number = ~0u;
         }
     }
@@ -64,7 +56,7 @@ static Object **strew(long bytes) {
 
 static void build(Object **objects) {
     uint64_t state = 1959;
-    root = made(GC_MALLOC(heads * sizeof *root));
+    root = some(GC_MALLOC(heads * sizeof *root));
     for (long i = 0; i < n; i++) {
         Object *object = objects[i];
         if (is_chained) {
@@ -97,8 +89,8 @@ static int is_new(const Object *object, unsigned char *seen) {
 
 /* How many objects the shape holds. */
 static long count(void) {
-    unsigned char *seen = made(calloc(n, 1));
-    const Object **waiting = made(malloc(n * sizeof *waiting));
+    unsigned char *seen = some(calloc(n, 1));
+    const Object **waiting = some(malloc(n * sizeof *waiting));
     long left = 0, found = 0, others = is_chained ? 1 : !strcmp(shape, "table") ? 0 : degree;
     for (long i = 0; i < heads; i++)
         if (is_new(root[i], seen))

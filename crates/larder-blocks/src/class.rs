@@ -4,8 +4,8 @@
 //! request that it serves still uses 7/8 of its share of the block, the block's tail included: internal waste is at
 //! most 12.5 % beyond the rounding to granules. From 2 to 10 KiB it is 11/12: what is so long, arrays mostly, often has one length in a
 //! program, and is much of its memory. Blocks are longer where cells are larger, so that the tail stays small. The first blocks of a class are
-//! shorter: of each length is at most about as much as there was before ([`Class::length_after`]), so that classes and kinds of which little is in use
-//! take little memory.
+//! shorter: each is at most as long as all before it together ([`Class::length_after`]), so that classes and kinds of which little is in use
+//! take little memory. There the tail is an eighth at most, whatever the cell, and cells begin on fewer sets than is said below.
 //!
 //! Cells are spread over the sets of a first-level cache, of which there are 64 (Notes, "malloc for Haswell"). Every block begins on the
 //! first set, so what counts is where the cells of one block begin: blocks above half a KiB are so long that they have some

@@ -288,7 +288,7 @@ impl Pool {
         self.take_resident_among(space, n, end, usize::MAX)
     }
 
-    /// As [`Pool::take_resident`], if one of so short a length is found soon: a heap that gave much memory back has thousands of short runs without any.
+    /// As [`Pool::take_resident`], if a few of each length are enough to find one: a heap that gave much memory back has thousands of short runs without any.
     pub fn take_resident_soon(&self, space: &Space, n: Blocks, end: End) -> Option<Run> {
         self.take_resident_among(space, n, end, LOOKS)
     }

@@ -292,7 +292,7 @@ impl Heap {
     }
 
     /// Takes `n` blocks out of the pool, from that end of a run: of one that has memory behind it, however much longer it is, rather than of one that was given
-    /// back to the kernel, and has to be touched for the first time.
+    /// back to the kernel, and has to be touched for the first time. Where the maximum leaves no room for those, every run is looked at for one.
     pub fn take_blocks(&self, n: Blocks, end: End) -> Option<Run> {
         let _growth = self.growth();
         if !self.may_grow(n) {

@@ -174,9 +174,8 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
     point(Point::RefillLocked);
     let mut zero = false;
     let (first, mut looked_at) = (locked.owner, 1);
-    // Owners' free runs are as long as blocks are at most.
-    let have = if owner.is_some() { c.blocks as usize } else { locked.list(kind).blocks() };
-    let mut n = Blocks(c.length_after(have));
+    // How long the new block is to be, once one is wanted.
+    let mut length = None;
     let run = loop {
         // Only an unregistered thread can have missed a stop between two locks.
         let epoch = HEAP.epoch();
@@ -189,6 +188,9 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
         let found = match list.next_run(epoch, class) {
             Some(found) => found,
             None => {
+                // Owners' free runs are as long as blocks are at most.
+                let have = || if owner.is_some() { c.blocks as usize } else { list.blocks() };
+                let n = *length.get_or_insert_with(|| Blocks(c.length_after(have())));
                 drop(locked);
                 point(Point::BeforeBlocks);
                 let (run, fresh) = if looked_at == parts {
@@ -209,7 +211,6 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
                     continue;
                 };
                 point(Point::BlocksTaken);
-                n = run.blocks;
                 locked = Locked::new(lists, class);
                 let list = locked.list(kind);
                 let epoch = HEAP.epoch();
@@ -278,7 +279,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
         point(Point::RunsShelved);
     }
     let mut cell = 0;
-    sharing::measured(origin, n.0, || cell = hand_out(kind, class, run, zero, held));
+    sharing::measured(origin, c.blocks as usize, || cell = hand_out(kind, class, run, zero, held));
     Some(cell)
 }
 

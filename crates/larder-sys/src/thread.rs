@@ -178,9 +178,11 @@ pub fn main_stack_limit() -> *mut u8 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel fills the record.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &mut limit) } == 0;
-    let size = usize::try_from(limit.rlim_cur).ok().filter(|&size| known && size <= FREE);
-    let as_known = if size.is_none() { stack_bounds().map(|(low, _)| low) } else { None };
-    as_known.unwrap_or_else(|| main_stack_base().map_addr(|base| base.saturating_sub(size.unwrap_or(FREE))))
+    let below_base = |size| main_stack_base().map_addr(|base| base.saturating_sub(size));
+    match usize::try_from(limit.rlim_cur) {
+        Ok(size) if known && size <= FREE => below_base(size),
+        _ => stack_bounds().map_or_else(|| below_base(FREE), |(low, _)| low),
+    }
 }
 
 /// The bounds of the calling thread's stack mapping, `(lowest, one past the highest)`.

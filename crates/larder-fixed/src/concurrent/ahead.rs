@@ -20,7 +20,7 @@ static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes from the heap's beginning of which pages were protected at some time: beyond them none is. Sync: a hint.
 static EVER: AtomicUsize = AtomicUsize::new(0);
-/// Blocks of a large object that are made writable at once: no stop waits for longer than that takes, about a tenth of a millisecond.
+/// Blocks of a large object that are made writable at once: no stop waits until all of a long one are.
 const AT_ONCE: usize = 64;
 
 /// So many bytes from the heap's beginning are watched, in a cycle or until the next one.
