@@ -42,7 +42,7 @@ mod marks;
 
 use lists::{AGAIN, LONGEST_RUN, List, Locked, block, home, parts};
 pub(crate) use lists::{ORPHAN, for_each_block, lock_all, map_owners_lists, map_parts, unlock_all};
-pub(crate) use marks::find_byte;
+pub(crate) use marks::{find_byte, mark_all};
 use marks::{count_taken, fill, find};
 
 /// Bytes of short runs that one refill takes at least, as far as there are any.

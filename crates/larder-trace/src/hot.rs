@@ -54,6 +54,8 @@ pub struct Hot<H: Objects> {
     pub at: usize,
     /// What is scanned lay in blocks that were taken.
     pub by_block: bool,
+    /// Descriptors that are found through their objects are to be put aside below this one.
+    pub resolves_from: isize,
     pub tally: Tally,
     /// An entry for which there was no room: `lower` makes some.
     pub refused: Option<Entry>,
@@ -106,14 +108,13 @@ impl<H: Objects> Hot<H> {
         Some(entry)
     }
 
-    /// Adds the addresses in an object that was just marked to `words`, which have room for a piece; a long one is put on the stack.
-    /// Whether it was no narrow one.
+    /// Adds the addresses in an object that was just marked to `words`, which have room for a piece; what is not to be scanned at once is put on the
+    /// stack. Whether it was no narrow one.
     #[inline(always)]
     pub fn scan<L: Look>(&mut self, entry: Entry, words: &mut Words) -> bool {
         let length = entry.words();
         if length > window::NARROW {
-            self.scan_wide::<L>(entry, words);
-            return true;
+            return self.scan_other::<L>(entry, words);
         }
         // SAFETY: as in `drain_with`; the caller has seen to room for a piece.
         unsafe {
@@ -123,15 +124,42 @@ impl<H: Objects> Hot<H> {
         false
     }
 
-    /// The same for what is not narrow.
+    /// The same for what is no narrow range of words.
     #[inline(always)]
-    fn scan_wide<L: Look>(&mut self, entry: Entry, words: &mut Words) {
+    fn scan_other<L: Look>(&mut self, entry: Entry, words: &mut Words) -> bool {
         let length = entry.words();
         if length <= PIECE / size_of::<usize>() {
             // SAFETY: as in `scan`.
             unsafe { words.grow(collect_wide::<L>(entry.first(), length, self.heap.range(), words.top())) };
-        } else if !self.stack.push_if(entry, true) {
+            return true;
+        }
+        self.scan_described(entry, words)
+    }
+
+    /// The same for what has no length, or is too long.
+    #[inline(always)]
+    pub fn scan_described(&mut self, entry: Entry, words: &mut Words) -> bool {
+        if self.collects(entry)
+            // SAFETY: as in `scan`; what has a descriptor like that is an object, whose kind says where it is.
+            && let Some(n) = unsafe { collect_described(entry, self.heap.range(), words.top()) }
+        {
+            // SAFETY: so many were written.
+            unsafe { words.grow(n as usize) };
+            return n as usize > window::NARROW;
+        }
+        if !self.stack.push_if(entry, true) {
             self.overflowed |= self.refused.replace(entry).is_some();
+        }
+        true
+    }
+
+    /// Whether what an entry with a tag asks for is words, or may turn out to be, and no more than a piece has.
+    #[inline(always)]
+    pub fn collects(&self, entry: Entry) -> bool {
+        match entry.descriptor & descriptor::TAG {
+            descriptor::BITMAP => true,
+            descriptor::PER_OBJECT => entry.descriptor.cast_signed() >= self.resolves_from,
+            _ => false,
         }
     }
 
@@ -210,7 +238,7 @@ impl<H: Objects> Hot<H> {
             for _ in 0..BATCH {
                 let Some(entry) = self.stack.pop() else { break };
                 let length = entry.descriptor.rotate_right(3);
-                if length > PIECE / size_of::<usize>() || self.refused.is_some() {
+                if length > PIECE / size_of::<usize>() && !self.collects(entry) || self.refused.is_some() {
                     self.stack.push_if(entry, true);
                     novelty.see(looked_at, self.tally.objects - before);
                     return;
@@ -377,8 +405,7 @@ impl<H: Objects> Hot<H> {
                 // SAFETY: as in `drain_with`; the caller has seen to room for a piece.
                 unsafe { words.grow(L::collect::<MOST>(entry.first(), length, ready, words.top())) };
             } else {
-                self.scan_wide::<L>(entry, words);
-                is_long = true;
+                is_long |= self.scan_other::<L>(entry, words);
             }
         }
         self.tally = tally;
@@ -756,10 +783,10 @@ impl<H: Objects> Hot<H> {
     /// Marks the object that `word` refers to, and those behind it as long as each is short and has one address: without the detour
     /// over the stack and the vectors, whose latency would be added to that of the memory for each. The last one is left on the
     /// stack. The processor runs ahead: it takes the next address from the word that was one in the last element, and the
-    /// beginning of the object from the address that led to it; what it guessed is checked behind it.
+    /// beginning of the object from the address that led to it; what it guessed is checked behind it. There is room for a piece at `room`.
     #[inline(always)]
-    pub fn follow<L: Look>(&mut self, mut word: usize, range: Range, all: bool) {
-        let mut link = Link { inside: 0, place: 0 };
+    pub fn follow<L: Look>(&mut self, mut word: usize, range: Range, all: bool, room: *mut usize) {
+        let (mut link, mut chain) = (Link { inside: 0, place: 0 }, Chain::default());
         // So that whoever interrupts the marker does not wait for the end of the list.
         let mut steps = 1024;
         while range.contains(word)
@@ -768,6 +795,15 @@ impl<H: Objects> Hot<H> {
             steps -= 1;
             let words = entry.descriptor / size_of::<usize>();
             if !entry.descriptor.is_multiple_of(size_of::<usize>()) || words > window::NARROW || steps == 0 {
+                if steps > 0 && self.collects(entry) {
+                    chain.see(entry.start.addr());
+                    // SAFETY: as in `scan_described`.
+                    if unsafe { collect_described(entry, range, room) } == Some(1) {
+                        // SAFETY: written there.
+                        word = unsafe { room.read() };
+                        continue;
+                    }
+                }
                 // The stack is empty, so there is room.
                 self.stack.push_if(entry, true);
                 return;
@@ -815,6 +851,50 @@ pub unsafe fn collect_wide<L: Look>(at: *const usize, n: usize, range: Range, ou
     }
     // SAFETY: the caller's promise.
     unsafe { L::collect_many(at, n, range, out) }
+}
+
+/// Of an entry with a tag, what is words: how many were collected. `None` where something else is asked for, or more than a piece.
+///
+/// # Safety
+/// As for [`collect_wide`]; the entry is an object's, of whose kind the descriptor is.
+#[inline(never)]
+unsafe fn collect_described(entry: Entry, range: Range, out: *mut usize) -> Option<u32> {
+    let mut described = entry.descriptor;
+    if described & descriptor::TAG == descriptor::PER_OBJECT {
+        // SAFETY: the caller's promise.
+        described = unsafe { descriptor::resolve(entry.start, described) };
+    }
+    match described & descriptor::TAG {
+        // SAFETY: the bitmap describes words of the object.
+        descriptor::BITMAP => Some(unsafe { collect_bitmap(entry.first(), described & !descriptor::TAG, range, out) }),
+        descriptor::LENGTH if described <= PIECE => {
+            // SAFETY: the object has so many words.
+            let collected = unsafe { collect_best(entry.first(), described / size_of::<usize>(), range, out) };
+            Some(collected as u32)
+        }
+        // One that names itself again would never end.
+        descriptor::PER_OBJECT => Some(0),
+        _ => None,
+    }
+}
+
+/// The addresses among the words for which a bitmap has a bit, the highest for the first.
+///
+/// # Safety
+/// As for [`collect_wide`].
+unsafe fn collect_bitmap(at: *const usize, mut bits: usize, range: Range, out: *mut usize) -> u32 {
+    let mut n = 0;
+    while bits != 0 {
+        let place = bits.leading_zeros() as usize;
+        bits ^= (1 << (usize::BITS - 1)) >> place;
+        // SAFETY: the caller's promise. No branch depends on what the word is.
+        unsafe {
+            let word = at.add(place).read();
+            out.add(n).write(word);
+            n += usize::from(range.contains(word));
+        }
+    }
+    n as u32
 }
 
 /// [`collect_wide`] in the best form for the processor, for where the form is not known already.

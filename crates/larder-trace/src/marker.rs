@@ -187,6 +187,16 @@ impl<'a, H: Objects> Marker<'a, H> {
         true
     }
 
+    /// Descriptors that are found through their objects are put aside below this one: see [`Marker::put_aside`].
+    #[inline(always)]
+    fn resolves_from(&self) -> isize {
+        match self.aside {
+            None => isize::MIN,
+            Some(_) if self.found_aside => isize::MAX,
+            Some(_) => descriptor::PER_OBJECT.cast_signed() + 1,
+        }
+    }
+
     /// The heap.
     pub fn heap(&self) -> H {
         self.heap
@@ -299,6 +309,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             stack: self.own.stack.cursor(),
             at: self.at,
             by_block: self.by_block,
+            resolves_from: self.resolves_from(),
             tally: self.tally,
             refused: None,
             overflowed: false,
@@ -477,6 +488,10 @@ impl<'a, H: Objects> Marker<'a, H> {
                     let rotated = entry.descriptor.rotate_right(3);
                     let length = rotated & !STACK_ROTATED;
                     if length > PIECE / size_of::<usize>() {
+                        if hot.collects(entry) {
+                            hot.scan_described(entry, &mut words);
+                            continue;
+                        }
                         self.lower(hot);
                         // SAFETY: there is room for a piece.
                         unsafe { self.prepare::<QUEUED>(entry, words.top(), announce) };
@@ -544,7 +559,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                 // A list: there is nothing else to do while the next element is fetched, and nothing waits in the queue, nor a block.
                 let word = words.all()[0];
                 words.clear();
-                hot.follow::<L>(word, range, all);
+                hot.follow::<L>(word, range, all, words.top());
             }
             if let [.., one, other] = words.all() {
                 locality.see(one.abs_diff(*other));

@@ -209,24 +209,31 @@ fn push_roots(marker: &mut Marker<'_, View>, finishes: bool, record: &mut CycleR
 /// # Safety
 /// The world is stopped; the locks of the classes and of the large objects are held.
 pub(crate) unsafe fn push_uncollectable(marker: &mut Marker<'_, View>) {
-    let view = marker.heap();
-    let mut every_cell = |b: &'static larder_blocks::Block| {
-        let start = HEAP.space.address_of(HEAP.space.index_of(b));
-        for cell in 0..b.cells.get() as usize {
-            if let Some(spot) = view.find(start + cell * b.cell.get() as usize, Interior::Always) {
-                marker.mark(spot);
-            }
-        }
-    };
+    let epochs = Epochs::now();
     for k in [kind::UNCOLLECTABLE, kind::POINTER_FREE_UNCOLLECTABLE] {
         // SAFETY: the caller's promise.
-        unsafe { refill::for_each_block(k, &mut every_cell) };
+        unsafe {
+            refill::for_each_block(k, |b| {
+                let (start, size) = (HEAP.space.address_of(HEAP.space.index_of(b)), b.cell.get() as usize);
+                let descriptor = b.descriptor.get();
+                debug_assert!(descriptor == 0 || descriptor == size, "objects of these kinds are scanned as a whole, or not at all");
+                refill::mark_all(b.all_marks(), epochs, |from, to| {
+                    marker.tally.objects += to - from;
+                    marker.tally.bytes += (to - from) * size;
+                    if descriptor != 0 {
+                        marker.push_range(start + from * size, start + to * size, Interior::AsConfigured);
+                    }
+                });
+            });
+        }
     }
     // SAFETY: the caller's promise.
     unsafe {
         large::for_each(|b| {
-            if kind::uncollectable(b.kind.get() as usize) {
-                every_cell(b);
+            if kind::uncollectable(b.kind.get() as usize)
+                && let Some(spot) = marker.heap().find(HEAP.space.address_of(HEAP.space.index_of(b)), Interior::Always)
+            {
+                marker.mark(spot);
             }
         });
     }

@@ -127,6 +127,18 @@ pub(crate) fn find_byte(marks: &[AtomicU8], from: usize, byte: u8, is: bool) -> 
     Wanted::of([byte]).find(marks, from, is)
 }
 
+/// Marks, in a cycle that has these epochs, what is allocated and not marked, and calls `f(from, to)` for each run of such cells. World stopped, by the collector.
+pub(crate) fn mark_all(marks: &[AtomicU8], epochs: Epochs, mut f: impl FnMut(usize, usize)) {
+    let unmarked = Wanted::of([epochs.old, epochs.young]);
+    let mut from = unmarked.find(marks, 0, true);
+    while from < marks.len() {
+        let to = unmarked.find(marks, from, false);
+        fill(&marks[from..to], epochs.new);
+        f(from, to);
+        from = unmarked.find(marks, to, true);
+    }
+}
+
 /// Cells that are taken. The caller as for [`find`].
 pub(super) fn count_taken(marks: &[AtomicU8]) -> usize {
     count(marks, Epochs::now())
@@ -210,6 +222,29 @@ mod tests {
             }
             for mark in [0, 1] {
                 assert_eq!(find(&marks(n, |_| mark), 0, mark == 0), n);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_allocated_and_not_marked_is_marked_run_by_run() {
+        for epochs in [
+            Epochs { old: 3, young: 4, new: 5, cycle: Cycle::Full },
+            Epochs { old: 3, young: 3, new: 5, cycle: Cycle::Full },
+        ] {
+            for n in LENGTHS {
+                let byte = |i: usize| [3, 3, 4, 0, 5, 4, GREY, 2, 3][i * i % 9];
+                let (mixed, mut met) = (marks(n, byte), vec![false; n]);
+                let mut last = None;
+                mark_all(&mixed, epochs, |from, to| {
+                    assert!(from < to && last.is_none_or(|last| last < from), "runs are apart");
+                    (last, _) = (Some(to), met[from..to].fill(true));
+                });
+                for i in 0..n {
+                    let is_unmarked = epochs.is_unmarked(byte(i));
+                    assert_eq!(met[i], is_unmarked);
+                    assert_eq!(mixed[i].load(Ordering::Relaxed), if is_unmarked { epochs.new } else { byte(i) });
+                }
             }
         }
     }

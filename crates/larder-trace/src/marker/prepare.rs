@@ -3,10 +3,11 @@
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use larder_policy::ablation::Optimization;
+use larder_sys::hint::prefetch;
 
 use super::{Announce, Marker};
 use crate::descriptor::{self, Entry, MAX_PROCS, MarkProc};
-use crate::hot::{PIECE, collect_best};
+use crate::hot::{BATCH, PIECE, STEPS, collect_best};
 use crate::objects::{Interior, Objects};
 
 /// Client mark procedures, by number.
@@ -50,15 +51,14 @@ impl<H: Objects> Marker<'_, H> {
                 }
                 self.own.stack.push(Entry { descriptor: length | tag, ..entry });
             }
-            descriptor::BITMAP => self.scan_bitmap::<QUEUED>(entry),
+            descriptor::BITMAP => unreachable!("bitmaps are scanned where they are found"),
             descriptor::PROC => {
                 if !self.is_put_aside(entry) {
-                    self.call_proc(entry);
+                    self.call_procs(entry);
                 }
             }
             _ => {
-                let early = self.found_aside || entry.descriptor as isize <= descriptor::PER_OBJECT as isize;
-                if early && self.is_put_aside(entry) {
+                if entry.descriptor.cast_signed() < self.resolves_from() && self.is_put_aside(entry) {
                     return;
                 }
                 // SAFETY: only objects get here, and their kind says where the descriptor is.
@@ -104,17 +104,24 @@ impl<H: Objects> Marker<'_, H> {
         }
     }
 
-    fn scan_bitmap<const QUEUED: bool>(&mut self, entry: Entry) {
-        let mut bits = entry.descriptor & !descriptor::TAG;
-        let mut at = entry.start.cast::<usize>();
-        while bits != 0 {
-            if bits >> (usize::BITS - 1) != 0 {
-                // SAFETY: the bitmap describes words of the object.
-                let word = unsafe { at.read() };
-                self.word_as::<QUEUED>(word, Interior::AsConfigured);
+    /// Calls an entry's mark procedure, and those of the newest entries as long as these have one: as many at a time as a batch has, so that what they scan is
+    /// asked for before the first of them waits for it. The newest last, so that what is in it comes first.
+    fn call_procs(&mut self, newest: Entry) {
+        let (mut batch, mut n) = ([newest; BATCH], 1);
+        for _ in 0..STEPS / BATCH {
+            while n < BATCH
+                && let Some(&next) = self.own.stack.newest()
+                && next.descriptor & descriptor::TAG == descriptor::PROC
+            {
+                batch[n] = next;
+                n += 1;
+                self.own.stack.pop();
             }
-            bits <<= 1;
-            at = at.wrapping_add(1);
+            if n > 1 {
+                batch[..n].iter().for_each(|entry| prefetch(entry.start.addr()));
+            }
+            batch[..n].iter().rev().for_each(|&entry| self.call_proc(entry));
+            n = 0;
         }
     }
 
