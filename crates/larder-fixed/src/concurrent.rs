@@ -564,7 +564,9 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>, markers: usize) -> (usize
     figures.compared = copies.compared();
     COMPARED.fetch_add(figures.compared as u64, Ordering::Relaxed);
     let view = marker.heap();
+    let mut some_waited = false;
     while let Some(entry) = aside.pop() {
+        some_waited = true;
         let at = entry.start.addr();
         // It may have been freed meanwhile, and what lies there now is scanned as what it is.
         if view.is_marked(at) == Some(true)
@@ -572,6 +574,9 @@ pub(crate) fn push_rest(marker: &mut Marker<'_, View>, markers: usize) -> (usize
         {
             marker.push(entry);
         }
+    }
+    if some_waited {
+        backoff::some_waited();
     }
     aside.clear();
     (figures.pages[1], others)

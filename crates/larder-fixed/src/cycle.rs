@@ -73,8 +73,8 @@ static NUMBER: AtomicU64 = AtomicU64::new(0);
 /// Sync: collector adds in a stopped world. A thread that reads the old number has not been stopped for that cycle yet, or it would have seen the new one when
 /// it was resumed.
 static WHOLE: AtomicU64 = AtomicU64::new(0);
-/// Marked by client mark procedures themselves. Sync: markers add; collector reads after the round.
-static PROC_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// Objects that client mark procedures have marked themselves, and their bytes. Sync: markers add; collector reads after the round.
+static BY_PROCS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 /// A client mark procedure had no room. Sync: markers set; collector reads after the round.
 pub(crate) static PROC_OVERFLOW: AtomicBool = AtomicBool::new(false);
 /// Allocations in slow paths, counted for the stress mode. Sync: a ticket.
@@ -117,12 +117,34 @@ pub(crate) fn is_marking_beside() -> bool {
 /// Begins to mark with these epochs. World stopped.
 pub(crate) fn begin_epochs(epochs: Epochs) {
     epochs.begin();
-    PROC_BYTES.store(0, Ordering::Relaxed);
+    BY_PROCS.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
     PROC_OVERFLOW.store(false, Ordering::Relaxed);
 }
 
+/// A client's mark procedure has marked an object of so many bytes. Any marker.
 pub(crate) fn count_marked(bytes: usize) {
-    PROC_BYTES.fetch_add(bytes, Ordering::Relaxed);
+    tls::with(|t| {
+        let words = u32::try_from(bytes / size_of::<usize>()).ok().and_then(|words| t.proc_words.get().checked_add(words));
+        match (t.proc_objects.get().checked_add(1), words) {
+            (Some(objects), Some(words)) => {
+                t.proc_objects.set(objects);
+                t.proc_words.set(words);
+            }
+            _ => add_to_procs(1, bytes),
+        }
+    });
+}
+
+/// What client mark procedures have marked on the calling thread is added to what they did on others: for each object by itself that would have markers wait for
+/// one another.
+pub(crate) fn procs_returned() {
+    tls::with(|t| add_to_procs(t.proc_objects.take().into(), t.proc_words.take() as usize * size_of::<usize>()));
+}
+
+fn add_to_procs(objects: usize, bytes: usize) {
+    for (counter, n) in BY_PROCS.iter().zip([objects, bytes]) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
 }
 
 /// Calls `f` for every thread's record. During a stop, by the collector.

@@ -11,12 +11,13 @@ use core::sync::atomic::Ordering;
 
 use larder_blocks::block::{Block, State};
 use larder_blocks::space::BLOCK_SHIFT;
-use larder_trace::descriptor::{BITMAP, LENGTH, TAG};
+use larder_trace::descriptor::{BITMAP, LENGTH, PER_OBJECT, TAG};
 use larder_trace::{Entry, Interior, Marker};
 use larder_units::{BLOCK, PAGE};
 
 use crate::epochs::Epochs;
 use crate::heap::HEAP;
+use crate::kind;
 use crate::refill::find_byte;
 use crate::view::View;
 
@@ -49,7 +50,7 @@ pub(crate) fn push<'m>(
                 if descriptor & TAG == LENGTH {
                     large(marker, at.max(start), end.min(start + (descriptor & !7)));
                 } else {
-                    push_object(marker, start, descriptor, at, end);
+                    push_object(marker, b, start, descriptor, at, end);
                 }
             }
             State::Small | State::Large if b.descriptor.get() != 0 => {}
@@ -77,7 +78,7 @@ fn push_cells(marker: &mut Marker<'_, View>, new: u8, b: &'static Block, start: 
             marker.push_range(base.max(low), (start + next * size).min(high), Interior::AsConfigured);
             next
         } else {
-            push_object(marker, base, descriptor, low, high);
+            push_object(marker, b, base, descriptor, low, high);
             cell + 1
         };
         cell = find_byte(marks, cell, new, true);
@@ -102,11 +103,13 @@ pub(crate) fn has_marked(b: &'static Block) -> bool {
 }
 
 /// What one object has in `[low, high)`; all of it where its parts cannot be told apart.
-fn push_object(marker: &mut Marker<'_, View>, base: usize, descriptor: usize, low: usize, high: usize) {
+fn push_object(marker: &mut Marker<'_, View>, b: &Block, base: usize, descriptor: usize, low: usize, high: usize) {
     match descriptor & TAG {
         LENGTH => marker.push_range(base.max(low), (base + (descriptor & !7)).min(high), Interior::AsConfigured),
         BITMAP => marker.push(Entry::at(base, descriptor)),
-        // A cell that was just claimed may still hold what an object of another kind has left there.
+        // It is put aside where it is not to be looked up beside the program.
+        PER_OBJECT if kind::cleared(b.kind.get() as usize) => marker.push(Entry::at(base, descriptor)),
+        // A cell that was just claimed may still hold what another object has left there.
         _ => marker.push_unless_beside(Entry::at(base, descriptor)),
     }
 }

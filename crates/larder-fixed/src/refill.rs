@@ -94,6 +94,9 @@ pub(crate) fn add_tails(b: &Block, run: Run) {
 
 /// Marks a run's cells as handed out.
 fn claim(b: &Block, from: usize, cells: usize) {
+    // ORDER births.zero: Release, with the fence in `descriptor::resolve`: a marker beside the program that sees one of these marks sees zeroes, where they
+    // have to be there before, or what was written since.
+    fence(Ordering::Release);
     debug_assert!(b.state() == State::Small && !has_cell(b, from, cells, true), "a run that is claimed was free");
     // ORDER block.freed: Acquire, with the stores of marks in `free_alone` and `free_cell`, for the note of the free.
     fence(Ordering::Acquire);
@@ -173,6 +176,8 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
     let mut locked = if owner.is_some() { Locked::new(lists, class) } else { Locked::near(lists, class, parts) };
     point(Point::RefillLocked);
     let mut zero = false;
+    // Whoever marks beside the program may come upon a cell as soon as it is claimed, and takes what it holds for its descriptor.
+    let is_zero_before = kind::names_own_descriptor(kind) && kind::cleared(kind) && Epochs::now().marking();
     let (first, mut looked_at) = (locked.owner, 1);
     // How long the new block is to be, once one is wanted.
     let mut length = None;
@@ -230,8 +235,14 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
         };
         let (b, from, cells) = found;
         point(Point::RunFound);
-        claim(b, from, cells);
         let at = address(b, from);
+        if is_zero_before {
+            if !zero {
+                make_ready(kind, [at, at + cells * cell]);
+            }
+            zero = true;
+        }
+        claim(b, from, cells);
         // A long block that is swept on does not know any more that its rest is zero; that is what clearing is for.
         break [at, at + cells * cell];
     };
@@ -245,8 +256,11 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
         let list = locked.list(kind);
         while bytes < ENOUGH && taken < more.len() {
             let Some((b, from, cells)) = list.next_run(epoch, class) else { break };
-            claim(b, from, cells);
             let at = address(b, from);
+            if is_zero_before {
+                make_ready(kind, [at, at + cells * cell]);
+            }
+            claim(b, from, cells);
             more[taken] = [at, at + cells * cell];
             bytes += cells * cell;
             taken += 1;
@@ -262,7 +276,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
     };
     point(Point::RunClaimed);
     if taken > 0 {
-        if kind::cleared(kind) && Epochs::now().marking() {
+        if kind::cleared(kind) && Epochs::now().marking() && !is_zero_before {
             // They may have been born marked, and lie on pages that are scanned once more: what dead objects have left there would keep others, and
             // those the ones that died after them, for as long as there are such runs.
             more[..taken].iter().for_each(|&run| make_ready(kind, run));

@@ -419,6 +419,10 @@ impl Objects for View {
         grey::take(self.epochs.new, from, push)
     }
 
+    fn procs_returned(self) {
+        crate::cycle::procs_returned();
+    }
+
     #[inline(always)]
     fn mark_byte(self, mark: &AtomicU8) -> bool {
         // Relaxed: as in `mark`.

@@ -96,9 +96,9 @@ pub fn is_short_in_one_stop(facts: WholeFacts) -> bool {
     })
 }
 
-/// What is known of a cycle that was overtaken.
+/// What is known of a cycle that was overtaken, or ended by itself.
 #[derive(Clone, Copy, Debug)]
-pub struct OvertakenFacts {
+pub struct EndedFacts {
     /// The longest of its stops.
     pub longest: Nanos,
     /// Bytes of objects and roots that it looked at.
@@ -126,9 +126,8 @@ const BEARABLE_FOR_MANY: u128 = 32;
 /// How many cycles are done in one stop before another is tried beside the program: one, or twice as many as the last time, after a cycle that was overtaken and
 /// did not spare the program half of the stop that a whole cycle is. None where its stops were as short as is wanted, and that of a whole cycle is not; and none
 /// where that is so long that anything else is better. With many threads four times as many, and longer stops are chosen.
-pub fn backoff(facts: OvertakenFacts) -> u32 {
-    let Some((took, of)) = facts.whole else { return 0 };
-    let whole = u128::from(took.0) * facts.bytes.0 as u128 / of.0.max(1) as u128;
+pub fn backoff(facts: EndedFacts) -> u32 {
+    let Some(whole) = facts.whole_stop() else { return 0 };
     let [longest, goal] = [facts.longest, facts.goal].map(|time| u128::from(time.0));
     let is_spared = whole > goal && (longest * 2 <= whole || longest <= goal);
     let (bearable, grows, most) = if facts.is_crowded {
@@ -140,6 +139,21 @@ pub fn backoff(facts: OvertakenFacts) -> u32 {
         return 0;
     }
     (facts.last * grows).clamp(1, most)
+}
+
+/// The same after a cycle in which objects had to wait for the final stop, since mark procedures scan them, or types say how: none, unless that stop took three
+/// quarters of a whole cycle, and longer than is wanted. However long that is: the next one would wait for the same objects.
+pub fn backoff_in_vain(facts: EndedFacts) -> u32 {
+    let longest = u128::from(facts.longest.0);
+    let is_in_vain = facts.longest > facts.goal && facts.whole_stop().is_some_and(|whole| longest * 4 >= whole * 3);
+    if is_in_vain { (facts.last * BACKOFF_GROWS).clamp(1, LONGEST_BACKOFF) } else { 0 }
+}
+
+impl EndedFacts {
+    /// How long a whole cycle would have stopped the program, in nanoseconds, as far as is known.
+    fn whole_stop(&self) -> Option<u128> {
+        self.whole.map(|(took, of)| u128::from(took.0) * self.bytes.0 as u128 / of.0.max(1) as u128)
+    }
 }
 
 /// What a program allocated in a time.
@@ -473,7 +487,7 @@ mod tests {
         for (longest, bytes, whole, last, expected) in table {
             let whole = whole.map(|(us, mib): (u64, usize)| (Nanos(us * 1000), Bytes::mib(mib)));
             for (is_crowded, expected) in [false, true].into_iter().zip(expected) {
-                let facts = OvertakenFacts {
+                let facts = EndedFacts {
                     longest: Nanos(longest * 1000),
                     bytes: Bytes::mib(bytes),
                     whole,
@@ -483,6 +497,31 @@ mod tests {
                 };
                 assert_eq!(backoff(facts), expected, "{facts:?}");
             }
+        }
+    }
+
+    #[test]
+    fn cycles_whose_objects_wait_for_the_stop_are_backed_off_from_however_long_it_is() {
+        // longest ms, MiB; whole: ms, MiB; last -> backoff
+        for (longest, bytes, whole, last, expected) in [
+            (40, 100, Some((40, 100)), 0, 1),
+            (30, 100, Some((40, 100)), 1, 2),
+            (60, 200, Some((40, 100)), 16, 16),
+            (29, 100, Some((40, 100)), 1, 0),
+            // As short as is wanted.
+            (1, 100, Some((1, 100)), 1, 0),
+            (40, 100, None, 1, 0),
+        ] {
+            let whole = whole.map(|(ms, mib): (u64, usize)| (Nanos(ms * 1_000_000), Bytes::mib(mib)));
+            let facts = EndedFacts {
+                longest: Nanos(longest * 1_000_000),
+                bytes: Bytes::mib(bytes),
+                whole,
+                last,
+                goal: Nanos(1_000_000),
+                is_crowded: false,
+            };
+            assert_eq!(backoff_in_vain(facts), expected, "{facts:?}");
         }
     }
 

@@ -45,6 +45,10 @@ pub struct ThreadBlock {
     pub zero: Cell<u32>,
     /// Bytes that the thread freed explicitly and has not told anybody of yet. Each time they do not fit any more it tells of 64 KiB.
     pub freed: Cell<u16>,
+    /// Objects that client mark procedures have marked on this thread and that are not counted yet.
+    pub proc_objects: Cell<u16>,
+    /// Words that these keep.
+    pub proc_words: Cell<u32>,
     /// The last fault that came too late to be noticed as a write, see `watch::mprotect`; 0 for none.
     pub late_fault: Cell<usize>,
 }

@@ -112,8 +112,6 @@ pub struct Beside<'a> {
     pub interrupted: &'a AtomicBool,
     /// Takes what a helper has put aside ([`Marker::put_aside`]), on the helper's thread.
     pub bring: fn(&mut Vector<Entry>),
-    /// As for [`Marker::put_aside`].
-    pub made_meanwhile: bool,
 }
 
 /// What markers of a round begin with: see [`Crew::mark_from`].
@@ -363,7 +361,7 @@ impl Crew {
                     CREW.work(&mut marker, me, !round.balanced || context.begin.is_some(), || false);
                 }
                 Some(beside) => {
-                    marker.put_aside(&mut aside, beside.made_meanwhile);
+                    marker.put_aside(&mut aside);
                     CREW.work(&mut marker, me, false, || beside.interrupted.load(Ordering::Relaxed));
                     // SAFETY: marker `me`'s own; others may still be stealing from it.
                     while unsafe { marker.take_back(&CREW.publics[me], round.form) } {}

@@ -8,6 +8,8 @@
 //! | `...10` | a mark procedure: `environment << 8 | procedure << 2 | 2` |
 //! | `...11` | the descriptor is in the object: at `descriptor - 3` bytes from its base, or, negative, in its type |
 
+use core::sync::atomic::{Ordering, fence};
+
 /// A piece of work: where, and how to scan it. The layout is libgc's `GC_ms_entry`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -68,6 +70,8 @@ const INDIRECT_BIAS: isize = 16;
 /// # Safety
 /// `object` is the base of an allocated object that has the word, or the type pointer, where `descriptor` says.
 pub unsafe fn resolve(object: *mut u8, descriptor: usize) -> usize {
+    // ORDER births.zero: Acquire, with the fence of whoever has made the object's cell zero before it could be found.
+    fence(Ordering::Acquire);
     let offset = (descriptor as isize) & !(TAG as isize);
     // SAFETY: the caller's promise.
     unsafe {

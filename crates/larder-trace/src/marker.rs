@@ -130,8 +130,6 @@ pub struct Marker<'a, H: Objects> {
     width: Width,
     /// Where entries go that are not to be scanned beside the program; `None` in a stopped world. See [`Marker::put_aside`].
     aside: Option<&'a mut Vector<Entry>>,
-    /// Every descriptor that is found through the object is put aside.
-    found_aside: bool,
 }
 
 impl<'a, H: Objects> Marker<'a, H> {
@@ -154,7 +152,6 @@ impl<'a, H: Objects> Marker<'a, H> {
             novelty: Novelty::default(),
             width: Width::default(),
             aside: None,
-            found_aside: false,
         }
     }
 
@@ -173,10 +170,8 @@ impl<'a, H: Objects> Marker<'a, H> {
     /// pointers into memory that another thread frees; a type that is read too early may be anything.
     ///
     /// One in the object behind its first word is looked up: it is written once, when the object is made, and is zero before.
-    /// Unless `made_meanwhile`, that objects are found before they are made.
-    pub fn put_aside(&mut self, aside: &'a mut Vector<Entry>, made_meanwhile: bool) {
+    pub fn put_aside(&mut self, aside: &'a mut Vector<Entry>) {
         self.aside = Some(aside);
-        self.found_aside = made_meanwhile;
     }
 
     /// Takes an entry aside if that is wanted; says whether it was.
@@ -190,11 +185,7 @@ impl<'a, H: Objects> Marker<'a, H> {
     /// Descriptors that are found through their objects are put aside below this one: see [`Marker::put_aside`].
     #[inline(always)]
     fn resolves_from(&self) -> isize {
-        match self.aside {
-            None => isize::MIN,
-            Some(_) if self.found_aside => isize::MAX,
-            Some(_) => descriptor::PER_OBJECT.cast_signed() + 1,
-        }
+        if self.aside.is_none() { isize::MIN } else { descriptor::PER_OBJECT.cast_signed() + 1 }
     }
 
     /// The heap.

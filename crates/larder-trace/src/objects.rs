@@ -118,6 +118,9 @@ pub trait Objects: Copy {
     /// in them is given to `push`. `from` goes on behind them. `None` where no block waits.
     fn take_grey(self, from: &mut usize, push: &mut dyn FnMut(Entry)) -> Option<Visit>;
 
+    /// Client mark procedures were called on this thread: what they have marked themselves is to be counted.
+    fn procs_returned(self);
+
     /// As [`Objects::mark`], by the mark byte: whether the object is allocated and was not marked yet.
     fn mark_byte(self, mark: &AtomicU8) -> bool;
 }

@@ -1,11 +1,12 @@
-//! Cycles that stop the program for a while, where others were overtaken and spared it nothing.
+//! Cycles that stop the program for a while, where others spared it nothing.
 //!
 //! Many threads for each CPU may allocate a whole budget before the marker thread has had one. What is left to the final stop is then all of
-//! the marking, and what the cycle cost besides, above all a fault for each page that was written while it lasted, was for nothing.
+//! the marking, and what the cycle cost besides, above all a fault for each page that was written while it lasted, was for nothing. So it is where most objects
+//! are scanned by a client's mark procedures.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use larder_policy::concurrent::{self as policy, OvertakenFacts, Rate};
+use larder_policy::concurrent::{self as policy, EndedFacts, Rate};
 use larder_threads::REGISTRY;
 use larder_units::{Bytes, Nanos};
 
@@ -14,6 +15,8 @@ use crate::{generations, pacing};
 
 /// A cycle was due before the marker thread had begun it. Sync: the collector writes, with the cycle lock held; cleared when that cycle ends.
 static CAME_LATE: AtomicBool = AtomicBool::new(false);
+/// Objects waited for the final stop of the cycle that ends, since they are not to be scanned beside the program. Sync: in a stopped world.
+static WAITED: AtomicBool = AtomicBool::new(false);
 /// Cycles that stop the program until the next one is tried beside it. Sync: written in a stopped world, or read as a statistic that decides what the
 /// next cycle is.
 static LEFT: AtomicU32 = AtomicU32::new(0);
@@ -48,6 +51,11 @@ pub(super) fn came_late() {
     CAME_LATE.store(true, Ordering::Relaxed);
 }
 
+/// Objects waited for the final stop that is under way: nobody scans them beside the program.
+pub(super) fn some_waited() {
+    WAITED.store(true, Ordering::Relaxed);
+}
+
 /// Whether the next cycle is one that stops the program.
 pub(super) fn is_on() -> bool {
     LEFT.load(Ordering::Relaxed) > 0 && !generations::is_on()
@@ -63,16 +71,18 @@ pub(crate) fn cycle_ends(ended: &Ended) {
         WHOLE_NS.store(longest.0, Ordering::Relaxed);
         WHOLE_BYTES.store(ended.bytes.0, Ordering::Relaxed);
     }
-    if came_late || ended.overtaken {
-        let whole = Bytes(WHOLE_BYTES.load(Ordering::Relaxed));
-        let backoff = policy::backoff(OvertakenFacts {
-            longest: longest.max(ended.before.unwrap_or_default()),
-            bytes: ended.bytes,
-            whole: (whole.0 > 0).then(|| (Nanos(WHOLE_NS.load(Ordering::Relaxed)), whole)),
-            last: LAST.load(Ordering::Relaxed),
-            goal: pause_goal(),
-            is_crowded: !policy::makes_way(REGISTRY.count() as usize, pacing::usable_cpus()),
-        });
+    let whole = Bytes(WHOLE_BYTES.load(Ordering::Relaxed));
+    let facts = EndedFacts {
+        longest: longest.max(ended.before.unwrap_or_default()),
+        bytes: ended.bytes,
+        whole: (whole.0 > 0).then(|| (Nanos(WHOLE_NS.load(Ordering::Relaxed)), whole)),
+        last: LAST.load(Ordering::Relaxed),
+        goal: pause_goal(),
+        is_crowded: !policy::makes_way(REGISTRY.count() as usize, pacing::usable_cpus()),
+    };
+    let in_vain = if WAITED.swap(false, Ordering::Relaxed) { policy::backoff_in_vain(facts) } else { 0 };
+    if came_late || ended.overtaken || in_vain > 0 {
+        let backoff = if in_vain > 0 { in_vain } else { policy::backoff(facts) };
         LEFT.store(backoff, Ordering::Relaxed);
         LAST.store(backoff, Ordering::Relaxed);
         RATE_BYTES.store(rate.bytes.0, Ordering::Relaxed);

@@ -28,8 +28,6 @@ static MARKED_NOW: AtomicBool = AtomicBool::new(true);
 /// Bytes that were born marked since the last cycle ended while others were not, less those that were marked in this one and then freed
 /// explicitly. Sync: a statistic.
 static UNSEEN: AtomicIsize = AtomicIsize::new(0);
-/// See [`finds_unmade`]. Sync: the marker thread writes in the first stop.
-static FINDS_UNMADE: AtomicBool = AtomicBool::new(false);
 
 /// Chooses how objects begin that are made while a cycle marks. Before the first cycle.
 pub fn set_births(births: Births) {
@@ -48,7 +46,6 @@ pub(super) fn begin(way: Way, young: bool) -> Births {
         _ => Births::Unmarked,
     };
     MARKED_NOW.store(births == Births::Marked, Ordering::Relaxed);
-    FINDS_UNMADE.store(births == Births::Unmarked, Ordering::Relaxed);
     if !young {
         // They are traced like all others.
         count_anew();
@@ -82,11 +79,6 @@ pub(crate) fn count_lost_mark(mark: u8, bytes: usize) {
     }
 }
 
-/// Whether a marker may come upon an object that names its own descriptor before it is made: where objects are never born marked.
-pub(super) fn finds_unmade() -> bool {
-    FINDS_UNMADE.load(Ordering::Relaxed)
-}
-
 /// The mark byte of objects that are handed out now in a block, so many bytes. The caller holds the lock of a class, or of the large objects, or
 /// defers stops: until then the epochs stay.
 #[inline]
@@ -102,7 +94,7 @@ pub(crate) fn birth_mark(b: &Block, bytes: usize) -> u8 {
     epochs.young
 }
 
-/// See the module above.
+/// See the module above. What names its own descriptor and is not zero before it is made cannot be looked at before.
 fn is_never_born_unmarked(kind: usize) -> bool {
-    kind::uncollectable(kind) || (kind::names_own_descriptor(kind) && !finds_unmade())
+    kind::uncollectable(kind) || (kind::names_own_descriptor(kind) && !kind::cleared(kind))
 }

@@ -13,7 +13,7 @@ use larder_trace::marker::Tally;
 use larder_trace::{Entry, Marker};
 use larder_units::Bytes;
 
-use super::{PHASES, TO_MARK, births, way};
+use super::{PHASES, TO_MARK, way};
 use crate::epochs::{Cycle, Epochs};
 use crate::heap::HEAP;
 use crate::view::View;
@@ -111,7 +111,7 @@ pub(super) fn help(coming: usize) {
     // SAFETY: the number is this thread's until it leaves, and the marker thread was created after `prepare_beside`.
     let own = unsafe { CREW.guest(number) };
     let mut marker = Marker::new(View::new(Epochs::now()), own);
-    marker.put_aside(&mut aside, births::finds_unmade());
+    marker.put_aside(&mut aside);
     while marker.tally.bytes < quota.0 && !PHASES.hurries() {
         if marker.is_idle() && !CREW.steal_beside(&mut marker) && !CREW.take_ripe_grey(&mut marker) {
             break;

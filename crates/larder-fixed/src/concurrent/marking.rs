@@ -320,7 +320,7 @@ pub(super) fn with_marker_of<R>(
 ) -> R {
     // SAFETY: the marker thread, one at a time; the thread was created after `prepare_beside`.
     let mut marker = Marker::new(View::new(Epochs::now()), unsafe { CREW.beside() });
-    marker.put_aside(aside, births::finds_unmade());
+    marker.put_aside(aside);
     let result = f(&mut marker);
     marker.flush();
     *tally += marker.tally;
@@ -355,7 +355,7 @@ fn drain(work: Bytes) -> bool {
     };
     let markers = worth.clamp(1, *markers);
     figures.markers = figures.markers.max(markers as u32);
-    let beside = Beside { interrupted: PHASES.hurry_word(), bring, made_meanwhile: births::finds_unmade() };
+    let beside = Beside { interrupted: PHASES.hurry_word(), bring };
     with_marker_of(aside, tally, |marker| {
         CREW.open_beside(marker, true);
         loop {

@@ -12,7 +12,7 @@ use larder_trace::marker::Tally;
 use larder_trace::{Interior, Marker, Objects};
 use larder_units::{Bytes, Nanos};
 
-use super::{INSPECTOR, Inspector, PROC_BYTES, PROC_OVERFLOW, PUSHING, Request, Stage, begin_epochs, for_each_thread};
+use super::{BY_PROCS, INSPECTOR, Inspector, PROC_OVERFLOW, PUSHING, Request, Stage, begin_epochs, for_each_thread, procs_returned};
 use crate::epochs::{Cycle, Epochs, GREY};
 use crate::heap::HEAP;
 use crate::hooks::{self, Event};
@@ -107,7 +107,10 @@ pub(super) unsafe fn mark(
     hooks::call(&hooks::MARKED);
     (record.links_cleared, record.finalizable) = (finalized.links as u64, finalized.queued as u64);
     tally += marker.tally;
-    tally.bytes += PROC_BYTES.load(Ordering::Relaxed);
+    // Of procedures that a client called by itself.
+    procs_returned();
+    let [objects, bytes] = BY_PROCS.each_ref().map(|counter| counter.load(Ordering::Relaxed));
+    tally += Tally { objects, bytes, ..Tally::NONE };
     pacing::has_traced(tally.objects, Bytes(tally.long));
     record.live = Bytes(tally.bytes);
     record.marked_objects = tally.objects as u64;

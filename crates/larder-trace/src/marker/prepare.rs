@@ -123,6 +123,7 @@ impl<H: Objects> Marker<'_, H> {
             batch[..n].iter().rev().for_each(|&entry| self.call_proc(entry));
             n = 0;
         }
+        self.heap.procs_returned();
     }
 
     fn call_proc(&mut self, entry: Entry) {

@@ -123,6 +123,8 @@ impl Objects for Cells {
         None
     }
 
+    fn procs_returned(self) {}
+
     fn mark_byte(self, mark: &AtomicU8) -> bool {
         // No epoch of these is the byte of no object.
         !core::ptr::eq(mark, &raw const NOWHERE) && mark.swap(1, Ordering::Relaxed) == 0
