@@ -133,19 +133,8 @@ impl<H: Objects> Hot<H> {
             unsafe { words.grow(collect_wide::<L>(entry.first(), length, self.heap.range(), words.top())) };
             return true;
         }
-        self.scan_described(entry, words)
-    }
-
-    /// The same for what has no length, or is too long.
-    #[inline(always)]
-    pub fn scan_described(&mut self, entry: Entry, words: &mut Words) -> bool {
-        if self.collects(entry)
-            // SAFETY: as in `scan`; what has a descriptor like that is an object, whose kind says where it is.
-            && let Some(n) = unsafe { collect_described(entry, self.heap.range(), words.top()) }
-        {
-            // SAFETY: so many were written.
-            unsafe { words.grow(n as usize) };
-            return n as usize > window::NARROW;
+        if let Some(n) = self.scan_described(entry, words) {
+            return n > window::NARROW;
         }
         if !self.stack.push_if(entry, true) {
             self.overflowed |= self.refused.replace(entry).is_some();
@@ -153,9 +142,23 @@ impl<H: Objects> Hot<H> {
         true
     }
 
-    /// Whether what an entry with a tag asks for is words, or may turn out to be, and no more than a piece has.
+    /// Adds the addresses in an object with a bitmap, or whose own descriptor turns out to be one, or a length; how many they are. `None` where an entry asks for
+    /// something else.
     #[inline(always)]
-    pub fn collects(&self, entry: Entry) -> bool {
+    pub fn scan_described(&self, entry: Entry, words: &mut Words) -> Option<usize> {
+        if !self.may_collect(entry) {
+            return None;
+        }
+        // SAFETY: as in `scan`; what has a descriptor like that is an object, whose kind says where it is.
+        let n = unsafe { collect_described(entry, self.heap.range(), words.top()) }? as usize;
+        // SAFETY: so many were written.
+        unsafe { words.grow(n) };
+        Some(n)
+    }
+
+    /// Whether what an entry with a tag asks for is words, or may turn out to be.
+    #[inline(always)]
+    fn may_collect(&self, entry: Entry) -> bool {
         match entry.descriptor & descriptor::TAG {
             descriptor::BITMAP => true,
             descriptor::PER_OBJECT => entry.descriptor.cast_signed() >= self.resolves_from,
@@ -238,7 +241,7 @@ impl<H: Objects> Hot<H> {
             for _ in 0..BATCH {
                 let Some(entry) = self.stack.pop() else { break };
                 let length = entry.descriptor.rotate_right(3);
-                if length > PIECE / size_of::<usize>() && !self.collects(entry) || self.refused.is_some() {
+                if length > PIECE / size_of::<usize>() && !self.may_collect(entry) || self.refused.is_some() {
                     self.stack.push_if(entry, true);
                     novelty.see(looked_at, self.tally.objects - before);
                     return;
@@ -795,7 +798,7 @@ impl<H: Objects> Hot<H> {
             steps -= 1;
             let words = entry.descriptor / size_of::<usize>();
             if !entry.descriptor.is_multiple_of(size_of::<usize>()) || words > window::NARROW || steps == 0 {
-                if steps > 0 && self.collects(entry) {
+                if steps > 0 && self.may_collect(entry) {
                     chain.see(entry.start.addr());
                     // SAFETY: as in `scan_described`.
                     if unsafe { collect_described(entry, range, room) } == Some(1) {

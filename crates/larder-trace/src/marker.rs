@@ -479,8 +479,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                     let rotated = entry.descriptor.rotate_right(3);
                     let length = rotated & !STACK_ROTATED;
                     if length > PIECE / size_of::<usize>() {
-                        if hot.collects(entry) {
-                            hot.scan_described(entry, &mut words);
+                        if hot.scan_described(entry, &mut words).is_some() {
                             continue;
                         }
                         self.lower(hot);
