@@ -4,6 +4,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use larder_fixed::inject::{POINTS, Point, at_points};
 use larder_fixed::options::Options;
@@ -274,8 +275,13 @@ fn a_suspended_thread_does_not_keep_cycles_from_beginning() {
     fn hold() {
         HOLDS.store(true, Ordering::Release);
         crowd::wait_until(|| ASKS.load(Ordering::Acquire));
-        // A signal that could come here does.
+        // A signal that could come here does. Where other processes want the CPUs as well a yield takes as long as one of their turns, and who suspends does
+        // not wait for ever for a thread that holds the list.
+        let begun = Instant::now();
         for _ in 0..2000 {
+            if begun.elapsed() > Duration::from_millis(20) {
+                break;
+            }
             std::thread::yield_now();
         }
         HOLDS.store(false, Ordering::Release);
