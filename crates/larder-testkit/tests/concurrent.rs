@@ -695,7 +695,50 @@ fn chain_of(objects: u64) {
     }
 }
 
-/// What a cycle counts as alive is what is there after it, whichever objects were born marked: those that name their own descriptor, those in
+/// An object that names its own descriptor is born unmarked while a cycle traces, as others are: what dies meanwhile is freed by that cycle.
+#[test]
+fn typed_objects_that_die_while_a_cycle_traces_are_freed_by_it() {
+    const MADE: usize = 200;
+    const MOST_ROUNDS: usize = 300;
+    if !offered(Kind::Uffd) {
+        return;
+    }
+    in_child("typed_objects_that_die_while_a_cycle_traces_are_freed_by_it", &[], || {
+        init(&Options::default());
+        verifier::watch_alone(Rules::WITH_FINALIZERS);
+        assert_eq!(concurrent::turn_on(Some(UFFD)), Ok(UFFD));
+        chain_of(500_000);
+        let mut most_died = 0;
+        for _ in 0..MOST_ROUNDS {
+            let hidden = Words::hidden(MADE);
+            concurrent::ask();
+            crowd::wait_until(concurrent::is_under_way);
+            crowd::all(1, move |_| {
+                for i in 0..MADE {
+                    // SAFETY: a fresh object, dropped at once; the descriptor of its only address, which is none.
+                    unsafe {
+                        let object = allocate(kind::TYPED, 1000).cast::<usize>();
+                        object.add(object::size(object.addr()) / 8 - 1).write(1 << 63 | 1);
+                        hidden.set(i, !object.expose_provenance());
+                    }
+                }
+            });
+            // By then it may trace no more, or have ended.
+            let was_under_way = concurrent::is_under_way();
+            crowd::wait_until(|| !concurrent::finish_if_ready() && !concurrent::is_under_way());
+            if was_under_way {
+                let died = (0..MADE).filter(|&i| object::base(!hidden.get(i)).is_none()).count();
+                most_died = most_died.max(died);
+            }
+            if most_died > MADE / 2 {
+                break;
+            }
+        }
+        assert!(most_died > MADE / 2, "{most_died} of {MADE} at most");
+    });
+}
+
+/// What a cycle counts as alive is what is there after it, whichever objects were born marked: those in
 /// blocks in which something was freed explicitly, and others late in a cycle.
 fn what_is_counted(name: &str, births: Births, of: usize, frees: bool) {
     const BYTES: usize = 4000;

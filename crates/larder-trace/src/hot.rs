@@ -934,6 +934,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn described_objects_give_the_addresses_that_their_descriptors_name() {
+        const WORDS: usize = 64;
+        let range = Range { base: 0x10_0000, span: 0x1000 };
+        let address = |i: usize| range.base + 16 * i;
+        let words: Vec<usize> = (0..WORDS).map(|i| if i % 5 == 4 { 7 } else { address(i) }).collect();
+        // The last word of an object is its own descriptor.
+        let collected = |bytes: usize, own: usize, descriptor: usize| {
+            let mut object = words[..bytes / 8].to_vec();
+            *object.last_mut().unwrap() = own;
+            let entry = Entry { start: object.as_mut_ptr().cast(), descriptor };
+            let mut out = vec![0; PIECE / 8];
+            // SAFETY: the bitmap, or the length, is one of the object's words, and there is room for a piece.
+            let n = unsafe { collect_described(entry, range, out.as_mut_ptr()) };
+            n.map(|n| out[..n as usize].to_vec())
+        };
+        let own = |bytes: usize| bytes - 8 | descriptor::PER_OBJECT;
+        // The first, third, fifth, which is no address, and sixth word.
+        let bits = 0b1010_11 << (usize::BITS - 6) | descriptor::BITMAP;
+        let named = Some([0, 2, 5].map(address).to_vec());
+        assert_eq!(collected(8 * WORDS, 0, bits), named);
+        assert_eq!(collected(64, bits, own(64)), named);
+        assert_eq!(collected(64, 32, own(64)), Some((0..4).map(address).collect()), "a length");
+        assert_eq!(collected(64, 0, own(64)), Some(Vec::new()), "it is not made yet");
+        assert_eq!(collected(64, own(64), own(64)), Some(Vec::new()), "it names itself");
+        assert_eq!(collected(64, 3 << 2 | descriptor::PROC, own(64)), None);
+        assert_eq!(collected(64, PIECE + 8, own(64)), None, "it is long");
+    }
+
+    #[test]
     fn novelty_is_low_after_some_rounds_of_what_is_known_and_high_after_one_of_what_is_not() {
         let mut novelty = Novelty::default();
         for _ in 0..3 {
