@@ -22,7 +22,9 @@
 //! the new epoch), roots are looked at again, beside the program as at the beginning, and what they lead to is marked; so the final stop
 //! has little of it left. What a buffer had before is handed out unmarked and found by its roots. Three sorts are born marked always: everything of a
 //! snapshot, which has nobody else who would look at it; uncollectable objects, since a marker that saw one freed could keep it for ever; and objects that name
-//! their own descriptor, since a marker that comes upon one too early would take what the memory held before for that.
+//! their own descriptor and are not cleared, since a marker that comes upon one too early would take what the memory held before for that. Where they are
+//! cleared, as explicitly typed ones, a refill makes cells zero before it claims them: until the program writes the descriptor there is nothing to scan, and
+//! what it writes is on a page that was written since.
 //!
 //! **Words that are older than the object at their address.** A program that frees explicitly may leave the address in an object, be given the
 //! same memory later, and not store the new pointer, as the old one is equal: that object may have been scanned before, and nobody writes to it. What a cycle frees
@@ -32,7 +34,8 @@
 //!
 //! **What waits until the marking has ended**: blocks do not return to the pool (a word that the marker has just looked up
 //! must not lead to another class), so the census rests, and a large object that is freed explicitly goes when the cycle does.
-//! Mark procedures, and descriptors that are found through the object, wait for the final stop.
+//! Mark procedures, and descriptors that are found through an object's type, wait for the final stop: a procedure, or the memory of a type, may be the
+//! business of threads that run.
 //!
 //! **Markers.** The marker thread is one; where there are CPUs and much is to be marked, helpers of the crew join it
 //! ([`Crew::mark_beside`](larder_trace::crew::Crew::mark_beside)). It alone asks for pages and pushes what is on them, and no round is open then.

@@ -124,7 +124,8 @@ pub(crate) fn begin_epochs(epochs: Epochs) {
 /// A client's mark procedure has marked an object of so many bytes. Any marker.
 pub(crate) fn count_marked(bytes: usize) {
     tls::with(|t| {
-        let words = u32::try_from(bytes / size_of::<usize>()).ok().and_then(|words| t.proc_words.get().checked_add(words));
+        let words =
+            u32::try_from(bytes / size_of::<usize>()).ok().and_then(|words| t.proc_words.get().checked_add(words));
         match (t.proc_objects.get().checked_add(1), words) {
             (Some(objects), Some(words)) => {
                 t.proc_objects.set(objects);

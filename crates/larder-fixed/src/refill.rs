@@ -42,8 +42,8 @@ mod marks;
 
 use lists::{AGAIN, LONGEST_RUN, List, Locked, block, home, parts};
 pub(crate) use lists::{ORPHAN, for_each_block, lock_all, map_owners_lists, map_parts, unlock_all};
-pub(crate) use marks::{find_byte, mark_all};
 use marks::{count_taken, fill, find};
+pub(crate) use marks::{find_byte, mark_all};
 
 /// Bytes of short runs that one refill takes at least, as far as there are any.
 const ENOUGH: usize = LONGEST_RUN / 4 * 3;
@@ -133,6 +133,12 @@ fn make_ready(kind: usize, run: [usize; 2]) {
     }
 }
 
+/// Whether cells are made zero before they are claimed, and not after: whoever marks beside the program may come upon a cell as soon as it is claimed, and takes
+/// what it holds for its descriptor. Under the lock of the class no cycle begins.
+fn is_zero_before_claimed(kind: usize) -> bool {
+    kind::names_own_descriptor(kind) && kind::cleared(kind) && Epochs::now().marking()
+}
+
 /// Fills the current index's buffer and returns the first cell of the run. `None` when there is no free run and the
 /// heap must not grow.
 pub(crate) fn refill(kind: usize, class: usize) -> Option<usize> {
@@ -176,8 +182,6 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
     let mut locked = if owner.is_some() { Locked::new(lists, class) } else { Locked::near(lists, class, parts) };
     point(Point::RefillLocked);
     let mut zero = false;
-    // Whoever marks beside the program may come upon a cell as soon as it is claimed, and takes what it holds for its descriptor.
-    let is_zero_before = kind::names_own_descriptor(kind) && kind::cleared(kind) && Epochs::now().marking();
     let (first, mut looked_at) = (locked.owner, 1);
     // How long the new block is to be, once one is wanted.
     let mut length = None;
@@ -236,10 +240,8 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
         let (b, from, cells) = found;
         point(Point::RunFound);
         let at = address(b, from);
-        if is_zero_before {
-            if !zero {
-                make_ready(kind, [at, at + cells * cell]);
-            }
+        if !zero && is_zero_before_claimed(kind) {
+            make_ready(kind, [at, at + cells * cell]);
             zero = true;
         }
         claim(b, from, cells);
@@ -257,7 +259,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
         while bytes < ENOUGH && taken < more.len() {
             let Some((b, from, cells)) = list.next_run(epoch, class) else { break };
             let at = address(b, from);
-            if is_zero_before {
+            if is_zero_before_claimed(kind) {
                 make_ready(kind, [at, at + cells * cell]);
             }
             claim(b, from, cells);
@@ -276,7 +278,7 @@ fn refill_from_lists(kind: usize, class: usize, registered: bool) -> Option<usiz
     };
     point(Point::RunClaimed);
     if taken > 0 {
-        if kind::cleared(kind) && Epochs::now().marking() && !is_zero_before {
+        if kind::cleared(kind) && Epochs::now().marking() && !is_zero_before_claimed(kind) {
             // They may have been born marked, and lie on pages that are scanned once more: what dead objects have left there would keep others, and
             // those the ones that died after them, for as long as there are such runs.
             more[..taken].iter().for_each(|&run| make_ready(kind, run));

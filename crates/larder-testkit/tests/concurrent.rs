@@ -738,8 +738,7 @@ fn typed_objects_that_die_while_a_cycle_traces_are_freed_by_it() {
     });
 }
 
-/// What a cycle counts as alive is what is there after it, whichever objects were born marked: those in
-/// blocks in which something was freed explicitly, and others late in a cycle.
+/// What a cycle counts as alive is what is there after it, whichever objects were born marked: those in blocks in which something was freed explicitly, and others late in a cycle.
 fn what_is_counted(name: &str, births: Births, of: usize, frees: bool) {
     const BYTES: usize = 4000;
     if !offered(Kind::Uffd) {

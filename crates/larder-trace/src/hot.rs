@@ -949,9 +949,9 @@ mod tests {
             let n = unsafe { collect_described(entry, range, out.as_mut_ptr()) };
             n.map(|n| out[..n as usize].to_vec())
         };
-        let own = |bytes: usize| bytes - 8 | descriptor::PER_OBJECT;
+        let own = |bytes: usize| (bytes - 8) | descriptor::PER_OBJECT;
         // The first, third, fifth, which is no address, and sixth word.
-        let bits = 0b1010_11 << (usize::BITS - 6) | descriptor::BITMAP;
+        let bits = (0b10_1011 << (usize::BITS - 6)) | descriptor::BITMAP;
         let named = Some([0, 2, 5].map(address).to_vec());
         assert_eq!(collected(8 * WORDS, 0, bits), named);
         assert_eq!(collected(64, bits, own(64)), named);

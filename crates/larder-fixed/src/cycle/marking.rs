@@ -12,7 +12,10 @@ use larder_trace::marker::Tally;
 use larder_trace::{Interior, Marker, Objects};
 use larder_units::{Bytes, Nanos};
 
-use super::{BY_PROCS, INSPECTOR, Inspector, PROC_OVERFLOW, PUSHING, Request, Stage, begin_epochs, for_each_thread, procs_returned};
+use super::{
+    BY_PROCS, INSPECTOR, Inspector, PROC_OVERFLOW, PUSHING, Request, Stage, begin_epochs, for_each_thread,
+    procs_returned,
+};
 use crate::epochs::{Cycle, Epochs, GREY};
 use crate::heap::HEAP;
 use crate::hooks::{self, Event};
@@ -219,7 +222,10 @@ pub(crate) unsafe fn push_uncollectable(marker: &mut Marker<'_, View>) {
             refill::for_each_block(k, |b| {
                 let (start, size) = (HEAP.space.address_of(HEAP.space.index_of(b)), b.cell.get() as usize);
                 let descriptor = b.descriptor.get();
-                debug_assert!(descriptor == 0 || descriptor == size, "objects of these kinds are scanned as a whole, or not at all");
+                debug_assert!(
+                    descriptor == 0 || descriptor == size,
+                    "objects of these kinds are scanned as a whole, or not at all"
+                );
                 refill::mark_all(b.all_marks(), epochs, |from, to| {
                     marker.tally.objects += to - from;
                     marker.tally.bytes += (to - from) * size;
