@@ -648,10 +648,15 @@ impl Owners {
         }
     }
 
+    /// Those that may have blocks: none where all is shared, which is decided before the first block is taken. So forks write to no page of theirs.
+    fn in_use(&self) -> &[Owner] {
+        if self.sharing() == Sharing::AllShared { &[] } else { &self.owners }
+    }
+
     /// Takes every lock, for a fork.
     pub fn lock_all(&self) {
         self.era.lock_raw();
-        self.owners.iter().for_each(|o| o.lock.lock_raw());
+        self.in_use().iter().for_each(|o| o.lock.lock_raw());
     }
 
     /// Gives them back.
@@ -659,7 +664,7 @@ impl Owners {
     /// # Safety
     /// The caller took them with [`Owners::lock_all`].
     pub unsafe fn unlock_all(&self) {
-        for o in &self.owners {
+        for o in self.in_use() {
             // SAFETY: the caller's promise.
             unsafe { o.lock.unlock_raw() };
         }
@@ -672,7 +677,7 @@ impl Owners {
     /// # Safety
     /// The caller is the only thread of the process, which took all locks before the fork.
     pub unsafe fn reset_after_fork(&self) {
-        for o in &self.owners {
+        for o in self.in_use() {
             // SAFETY: the caller's promise.
             unsafe { o.lock.reset_after_fork() };
         }

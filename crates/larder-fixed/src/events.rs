@@ -21,8 +21,19 @@ static SAID: AtomicBool = AtomicBool::new(false);
 /// How many earlier programs of the same process (exec) are looked past.
 const ATTEMPTS: u32 = 100;
 
+/// `FILE` is the parent's, in a child of fork that has nothing to tell yet. Sync: as `FILE`.
+static IS_INHERITED: AtomicBool = AtomicBool::new(false);
+
 /// Creates this process's file, if the environment asks for one.
 pub(crate) fn attach() {
+    create();
+    if !FILE.load(Ordering::Relaxed).is_null() {
+        // SAFETY: the function lives as long as the process. Children of fork have it from here.
+        unsafe { libc::atexit(at_exit) };
+    }
+}
+
+fn create() {
     let Some(directory) = env::var(DIRECTORY_VARIABLE).filter(|_| !env::has_more_rights()) else { return };
     let mut space = [0; 4096];
     for attempt in 0..ATTEMPTS {
@@ -48,8 +59,6 @@ pub(crate) fn attach() {
                     program: env::read_file(c"/proc/self/comm", &mut name).unwrap_or(b"?").trim_ascii_end(),
                 });
                 FILE.store(at.as_ptr(), Ordering::Release);
-                // SAFETY: the function lives as long as the process.
-                unsafe { libc::atexit(at_exit) };
                 return;
             }
             Err(e) if e.errno == libc::EEXIST => {}
@@ -58,21 +67,30 @@ pub(crate) fn attach() {
     }
 }
 
-/// A fork child is a process of its own: it leaves its parent's file alone.
+/// A fork child is a process of its own: it leaves its parent's file alone. It gets one of its own when it has something to tell: most run another program, or end,
+/// and a file would take as long as half of the fork.
 pub(crate) fn after_fork_in_child() {
-    let at = FILE.swap(core::ptr::null_mut(), Ordering::AcqRel);
-    if !at.is_null() {
-        // SAFETY: the mapping made by `attach`; nobody else uses it in the child.
-        unsafe { memory::unmap(at, Bytes(FILE_BYTES)) };
-        attach();
+    IS_INHERITED.store(true, Ordering::Relaxed);
+}
+
+/// This process's file; null where there is none. Creates it in a child of fork. By the collector, outside of the pause, or who ends the process.
+fn own_file() -> *mut u8 {
+    if IS_INHERITED.swap(false, Ordering::Relaxed) {
+        let at = FILE.swap(core::ptr::null_mut(), Ordering::AcqRel);
+        if !at.is_null() {
+            // SAFETY: the mapping made by `create` in the parent; nobody else uses it in the child.
+            unsafe { memory::unmap(at, Bytes(FILE_BYTES)) };
+            create();
+        }
     }
+    FILE.load(Ordering::Acquire)
 }
 
 /// Brings the counters up to date once more: a process may end without a single cycle.
 extern "C" fn at_exit() {
-    let at = FILE.load(Ordering::Acquire);
+    let at = own_file();
     if !at.is_null() {
-        // SAFETY: `attach` mapped it.
+        // SAFETY: `create` mapped it.
         sample(&unsafe { Writer::new(at) });
     }
 }
@@ -108,11 +126,11 @@ fn sample(writer: &Writer) {
 
 /// Publishes a cycle. By the collector, outside of the pause.
 pub(crate) fn publish(record: &CycleRecord, phases: &[Phase], completed: bool) {
-    let at = FILE.load(Ordering::Acquire);
+    let at = own_file();
     if at.is_null() {
         return;
     }
-    // SAFETY: `attach` mapped it, and only one collector runs at a time.
+    // SAFETY: `create` mapped it, and only one collector runs at a time.
     let writer = unsafe { Writer::new(at) };
     let add = |counter, value: u64| {
         writer.counter(counter).fetch_add(value, Ordering::Relaxed);

@@ -41,6 +41,12 @@ unsafe impl Sync for Shelf {}
 /// Sync: written once, at initialisation.
 static SHELVES: AtomicUsize = AtomicUsize::new(0);
 
+/// Of each kind, by a bit for each class: whether some index' shelf was ever used. One above the largest index whose was. A fork looks at those only.
+///
+/// Sync: only ever grow, before who uses a shelf takes it; read in a child of fork, which has one thread.
+static USED: [AtomicU64; kind::MAX] = [const { AtomicU64::new(0) }; kind::MAX];
+static INDICES: AtomicUsize = AtomicUsize::new(0);
+
 /// Of each kind, by a bit for each class: whether some index' shelf may hold something. A stop looks at those only.
 ///
 /// Sync: set by who holds the shelf, before the stop; the collector reads and clears in a stopped world.
@@ -73,7 +79,15 @@ pub(crate) struct Held {
 
 /// The shelf of the current index, unless somebody else has it. The caller defers stops and is registered.
 pub(crate) fn current(kind: usize, class: usize) -> Option<Held> {
-    let shelf = shelf(HEAP.labs.current_index()?, kind, class)?;
+    let index = HEAP.labs.current_index()?;
+    let shelf = shelf(index, kind, class)?;
+    // Where they are set already, their lines are not written.
+    if USED[kind].load(Ordering::Relaxed) & 1 << class == 0 {
+        USED[kind].fetch_or(1 << class, Ordering::Relaxed);
+    }
+    if INDICES.load(Ordering::Relaxed) <= index {
+        INDICES.fetch_max(index + 1, Ordering::Relaxed);
+    }
     // ORDER shelf.lock: Acquire, with the store in `Drop`.
     // Not `then_some`: a `Held` that is made and dropped would give away what somebody else holds.
     (shelf.taken.swap(1, Ordering::Acquire) == 0).then(|| Held { shelf, kind, class })
@@ -131,14 +145,14 @@ pub(crate) fn expect(run: [usize; 2]) {
     }
 }
 
-fn every(mut f: impl FnMut(&'static Shelf)) {
-    for index in 0..HEAP.labs.indices() {
-        for kind in 0..kind::count() {
-            for class in 0..class::COUNT {
-                if let Some(shelf) = shelf(index, kind, class) {
-                    f(shelf);
-                }
-            }
+/// Calls `f` for the first so many indices' shelves of the classes whose bits are set, by kind.
+fn for_each(indices: usize, bits: impl Fn(usize) -> u64, mut f: impl FnMut(&'static Shelf)) {
+    for kind in 0..kind::MAX {
+        let mut rest = bits(kind);
+        while rest != 0 {
+            let class = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            (0..indices).filter_map(|index| shelf(index, kind, class)).for_each(&mut f);
         }
     }
 }
@@ -148,23 +162,17 @@ fn every(mut f: impl FnMut(&'static Shelf)) {
 /// # Safety
 /// The world is stopped.
 pub(crate) unsafe fn empty_in_stopped_world(mut f: impl FnMut([usize; 2])) {
-    for (kind, stocked) in STOCKED.iter().enumerate() {
-        let mut rest = stocked.swap(0, Ordering::Relaxed);
-        while rest != 0 {
-            let class = rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            for shelf in (0..HEAP.labs.indices()).filter_map(|index| shelf(index, kind, class)) {
-                // SAFETY: nobody holds a shelf in a stopped world.
-                unsafe {
-                    let used = &mut *shelf.used.get();
-                    for run in &(&*shelf.runs.get())[..*used as usize] {
-                        f(*run);
-                    }
-                    *used = 0;
-                }
+    let stocked = |kind: usize| STOCKED[kind].swap(0, Ordering::Relaxed);
+    for_each(HEAP.labs.indices(), stocked, |shelf| {
+        // SAFETY: nobody holds a shelf in a stopped world.
+        unsafe {
+            let used = &mut *shelf.used.get();
+            for run in &(&*shelf.runs.get())[..*used as usize] {
+                f(*run);
             }
+            *used = 0;
         }
-    }
+    });
 }
 
 /// In a fork child: threads that held a shelf are gone. What they were moving is found by the next sweep.
@@ -172,7 +180,13 @@ pub(crate) unsafe fn empty_in_stopped_world(mut f: impl FnMut([usize; 2])) {
 /// # Safety
 /// The caller is the only thread of the process.
 pub(crate) unsafe fn reset_after_fork() {
-    every(|shelf| shelf.taken.store(0, Ordering::Relaxed));
+    let used = |kind: usize| USED[kind].load(Ordering::Relaxed);
+    for_each(INDICES.load(Ordering::Relaxed), used, |shelf| {
+        // Pages that are only read are not copied.
+        if shelf.taken.load(Ordering::Relaxed) != 0 {
+            shelf.taken.store(0, Ordering::Relaxed);
+        }
+    });
 }
 
 /// Most runs that one refill takes for itself and a shelf.

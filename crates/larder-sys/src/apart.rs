@@ -68,8 +68,10 @@ impl Apart {
 
     /// In a child of fork: there is no such thread.
     pub fn forget(&self) {
-        self.thread.store(0, Ordering::Relaxed);
-        self.off.store(0, Ordering::Relaxed);
+        if self.thread.load(Ordering::Relaxed) != 0 {
+            self.thread.store(0, Ordering::Relaxed);
+            self.off.store(0, Ordering::Relaxed);
+        }
     }
 }
 

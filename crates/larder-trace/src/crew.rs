@@ -561,9 +561,10 @@ impl Crew {
     pub unsafe fn reset_after_fork(&self) {
         self.helpers.store(0, Ordering::Relaxed);
         // The fork may have come in the middle of a round beside the program: what its markers had is the parent's.
+        // What was not used is not written to: each page that is costs a copy.
         // SAFETY: the caller's promise.
         unsafe {
-            self.publics.iter().for_each(|public| public.reset_after_fork());
+            self.publics.iter().filter(|public| public.is_set_up()).for_each(|public| public.reset_after_fork());
             self.owns.iter().for_each(|own| (*own.get()).stack.clear());
             self.aparts.iter().for_each(Apart::forget);
             self.bell.reset_after_fork();

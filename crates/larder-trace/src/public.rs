@@ -67,13 +67,18 @@ impl Public {
 
     /// Gives it memory, once. The marker does not run yet.
     pub(crate) fn set_up(&self, stack: &Stack) -> Result<(), ReserveError> {
-        if self.stack.load(Ordering::Relaxed).is_null() {
+        if !self.is_set_up() {
             let slots = memory::map_lazy(Bytes(ENTRIES * size_of::<Entry>()))?;
             // SAFETY: ENTRIES entries, a power of two, used by this deque alone.
             unsafe { self.deque.attach(slots.as_ptr().cast(), ENTRIES) };
             self.stack.store(stack.entries(), Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Whether it has its memory.
+    pub(crate) fn is_set_up(&self) -> bool {
+        !self.stack.load(Ordering::Relaxed).is_null()
     }
 
     /// Forgets what is public, in a child of fork.

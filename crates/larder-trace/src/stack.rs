@@ -256,7 +256,9 @@ impl Stack {
 
     /// Drops every entry: an aborted cycle. Outside of a round: nothing is public.
     pub fn clear(&mut self) {
-        (self.bottom, self.top) = (0, 0);
+        if (self.bottom, self.top) != (0, 0) {
+            (self.bottom, self.top) = (0, 0);
+        }
     }
 
     /// Gives the memory of a deep cycle back. The stack is empty.
