@@ -208,11 +208,7 @@ pub fn init(options: &Options) {
     }
     // The first thread that comes here need not be the main one.
     let is_main = thread::tid() == thread::pid();
-    let base = if is_main {
-        thread::main_stack_base().addr()
-    } else {
-        thread::stack_bounds().map_or(0, |(_, high)| high.addr())
-    };
+    let base = thread::stack_base().map_or(0, <*mut u8>::addr);
     if REGISTRY.register_current(base).is_err() {
         larder_sys::die!("cannot register the main thread: out of memory");
     }

@@ -11,7 +11,7 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 use larder_fixed::threads::{self, StartFn};
-use larder_sys::thread::stack_bounds;
+use larder_sys::thread::stack_base;
 
 use crate::callbacks::abort;
 use crate::data::{GC_stackbottom, Int};
@@ -141,9 +141,9 @@ pub extern "C" fn GC_register_altstack(
 /// The base of the calling thread's stack, as the C library knows it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GC_get_stack_base(into: *mut StackBase) -> c_int {
-    let Some((_, end)) = stack_bounds() else { return UNIMPLEMENTED };
+    let Some(base) = stack_base() else { return UNIMPLEMENTED };
     // SAFETY: the caller's place for the result.
-    unsafe { (*into).base = end };
+    unsafe { (*into).base = base };
     SUCCESS
 }
 

@@ -343,7 +343,7 @@ impl<H: Host> Heap<H> {
             ));
         }
         let stack_base = if self.config.ambiguous_stacks {
-            let Some((_, base)) = larder_sys::thread::stack_bounds() else {
+            let Some(base) = larder_sys::thread::stack_base() else {
                 return Err(CreateError::Setting(
                     "cannot find out where this thread's stack begins: attach it without ambiguous stacks",
                 ));

@@ -168,13 +168,23 @@ pub fn main_stack_base() -> *mut u8 {
     end.map_addr(|address| (address & !(PAGE.0 - 1)) + PAGE.0)
 }
 
+/// The kernel lays out no mapping nearer below the beginning of the main thread's stack, however low the limit of its size is.
+const FREE: usize = 128 << 20;
+
+/// Where the calling thread's stack begins. `None` where the C library does not know.
+///
+/// Asks the C library, which may use malloc, but for the main thread on its own stack: there it would read `/proc/self/maps`. (The only thread of a child of fork
+/// has the number of a main thread, and may have another stack.)
+pub fn stack_base() -> Option<*mut u8> {
+    let depth = main_stack_base().addr().wrapping_sub(stack_pointer().addr());
+    if depth < FREE && tid() == pid() { Some(main_stack_base()) } else { stack_bounds().map(|(_, base)| base) }
+}
+
 /// How far down the main thread's stack, on which the caller runs, may grow: as far as its limit lets it, and not among the mappings below it.
 ///
 /// Asks the C library, which may use malloc and reads `/proc/self/maps`, where the limit is so high that mappings may lie nearer: it counts as it was when the
 /// program began, and a program may have raised it since.
 pub fn main_stack_limit() -> *mut u8 {
-    /// The kernel lays out no mapping nearer, however low the limit is.
-    const FREE: usize = 128 << 20;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel fills the record.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &mut limit) } == 0;
