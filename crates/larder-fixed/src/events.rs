@@ -75,15 +75,22 @@ pub(crate) fn after_fork_in_child() {
 
 /// This process's file; null where there is none. Creates it in a child of fork. By the collector, outside of the pause, or who ends the process.
 fn own_file() -> *mut u8 {
-    if IS_INHERITED.swap(false, Ordering::Relaxed) {
-        let at = FILE.swap(core::ptr::null_mut(), Ordering::AcqRel);
-        if !at.is_null() {
-            // SAFETY: the mapping made by `create` in the parent; nobody else uses it in the child.
-            unsafe { memory::unmap(at, Bytes(FILE_BYTES)) };
-            create();
-        }
+    if IS_INHERITED.load(Ordering::Relaxed) && IS_INHERITED.swap(false, Ordering::Relaxed) {
+        replace_inherited();
     }
     FILE.load(Ordering::Acquire)
+}
+
+/// Not in the frame of a cycle: a path takes 4 KiB of a stack that may be small.
+#[cold]
+#[inline(never)]
+fn replace_inherited() {
+    let at = FILE.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    if !at.is_null() {
+        // SAFETY: the mapping made by `create` in the parent; nobody else uses it in the child.
+        unsafe { memory::unmap(at, Bytes(FILE_BYTES)) };
+        create();
+    }
 }
 
 /// Brings the counters up to date once more: a process may end without a single cycle.
