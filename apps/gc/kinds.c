@@ -182,17 +182,9 @@ int main(int argc, char **argv) {
     if (shape[0] == 't')
         link_tree(n);
     GC_gcollect();
-    GC_set_on_collection_event(on_marking);
-    double *times = malloc(collections * sizeof *times), *cpu = malloc(collections * sizeof *cpu);
-    for (long i = 0; i < collections; i++) {
-        GC_gcollect();
-        times[i] = marked_s;
-        cpu[i] = marked_cpu_s;
-    }
-    GC_set_on_collection_event(0);
+    Marking marking = measured_marking(collections);
+    double *times = marking.wall_s, *cpu = marking.cpu_s;
     check(shape[0], n, is_scanned);
-    qsort(times, collections, sizeof *times, compare_doubles);
-    qsort(cpu, collections, sizeof *cpu, compare_doubles);
     printf("kinds kind=%s shape=%s objects=%ld bytes=%ld mark_ms=%.3f cpu_ms=%.3f gcs=%lu heap_mb=%.1f rss_mb=%.1f\n", name, shape, n, bytes,
            times[collections / 2] * 1e3, cpu[collections / 2] * 1e3, (unsigned long)GC_get_gc_no(), GC_get_heap_size() / 1048576.0, peak_rss_mib());
     free(times);

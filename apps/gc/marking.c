@@ -174,21 +174,13 @@ int main(int argc, char **argv) {
     build(shape, mib);
     GC_enable();
     GC_gcollect();
-    GC_set_on_collection_event(on_marking);
     double before[MOST_THREADS] = {0}, after[MOST_THREADS], busiest = 0;
     thread_times_s(before);
-    double *times = malloc(collections * sizeof *times), *cpu = malloc(collections * sizeof *cpu);
-    for (long i = 0; i < collections; i++) {
-        GC_gcollect();
-        times[i] = marked_s;
-        cpu[i] = marked_cpu_s;
-    }
-    GC_set_on_collection_event(0);
+    Marking marking = measured_marking(collections);
+    double *times = marking.wall_s, *cpu = marking.cpu_s;
     for (int i = thread_times_s(after); i-- > 0;)
         if (after[i] - before[i] > busiest)
             busiest = after[i] - before[i];
-    qsort(times, collections, sizeof *times, compare_doubles);
-    qsort(cpu, collections, sizeof *cpu, compare_doubles);
     if ((!strcmp(shape, "tree") || !strcmp(shape, "scattered") || !strcmp(shape, "near") || !strcmp(shape, "sizes")) && count(root, 1) != objects) {
         fprintf(stderr, "marking: the tree has not its %ld nodes any more\n", objects);
         return 1;

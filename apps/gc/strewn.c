@@ -133,16 +133,8 @@ int main(int argc, char **argv) {
     objects = 0;
     GC_enable();
     GC_gcollect();
-    GC_set_on_collection_event(on_marking);
-    double *times = malloc(collections * sizeof *times), *cpu = malloc(collections * sizeof *cpu);
-    for (long i = 0; i < collections; i++) {
-        GC_gcollect();
-        times[i] = marked_s;
-        cpu[i] = marked_cpu_s;
-    }
-    GC_set_on_collection_event(0);
-    qsort(times, collections, sizeof *times, compare_doubles);
-    qsort(cpu, collections, sizeof *cpu, compare_doubles);
+    Marking marking = measured_marking(collections);
+    double *times = marking.wall_s, *cpu = marking.cpu_s;
     long after = count();
     if (after != before) {
         fprintf(stderr, "strewn: %ld objects of %ld are left: lost by the collector\n", after, before);

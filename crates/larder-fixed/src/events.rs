@@ -1,6 +1,6 @@
 //! What this process tells the `larder` tool: one record for each cycle, and counters, in a file that the tool maps.
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use larder_events::{
     CAPACITY, Counter, CycleRecord, DIRECTORY_VARIABLE, FILE_BYTES, HEADER_BYTES, Identity, IndexKind, Phase,
@@ -8,7 +8,7 @@ use larder_events::{
 };
 use larder_sys::{clock, env, memory, thread};
 use larder_threads::REGISTRY;
-use larder_units::{Bytes, PAGE};
+use larder_units::{Bytes, Nanos, PAGE};
 
 use crate::heap::HEAP;
 
@@ -21,19 +21,20 @@ static SAID: AtomicBool = AtomicBool::new(false);
 /// How many earlier programs of the same process (exec) are looked past.
 const ATTEMPTS: u32 = 100;
 
-/// `FILE` is the parent's, in a child of fork that has nothing to tell yet. Sync: as `FILE`.
-static IS_INHERITED: AtomicBool = AtomicBool::new(false);
+/// When the process began, on the monotonic clock, while `FILE` is its parent's: in a child of fork that has nothing to tell yet. 0 where it is its own. Sync: as `FILE`.
+static BEGUN_WITH_PARENTS: AtomicU64 = AtomicU64::new(0);
 
 /// Creates this process's file, if the environment asks for one.
 pub(crate) fn attach() {
-    create();
+    create(clock::now());
     if !FILE.load(Ordering::Relaxed).is_null() {
         // SAFETY: the function lives as long as the process. Children of fork have it from here.
         unsafe { libc::atexit(at_exit) };
     }
 }
 
-fn create() {
+/// The same, for a process that began then.
+fn create(begun: Nanos) {
     let Some(directory) = env::var(DIRECTORY_VARIABLE).filter(|_| !env::has_more_rights()) else { return };
     let mut space = [0; 4096];
     for attempt in 0..ATTEMPTS {
@@ -54,8 +55,8 @@ fn create() {
                 writer.initialise(Identity {
                     pid: thread::pid() as u32,
                     index: IndexKind::from_code(HEAP.association.load(Ordering::Relaxed)).unwrap_or(IndexKind::Thread),
-                    start_monotonic: clock::now(),
-                    start_realtime: clock::wall(),
+                    start_monotonic: begun,
+                    start_realtime: Nanos(clock::wall().0.saturating_sub(clock::now().since(begun).0)),
                     program: env::read_file(c"/proc/self/comm", &mut name).unwrap_or(b"?").trim_ascii_end(),
                 });
                 FILE.store(at.as_ptr(), Ordering::Release);
@@ -70,13 +71,13 @@ fn create() {
 /// A fork child is a process of its own: it leaves its parent's file alone. It gets one of its own when it has something to tell: most run another program, or end,
 /// and a file would take as long as half of the fork.
 pub(crate) fn after_fork_in_child() {
-    IS_INHERITED.store(true, Ordering::Relaxed);
+    BEGUN_WITH_PARENTS.store(clock::now().0, Ordering::Relaxed);
 }
 
 /// This process's file; null where there is none. Creates it in a child of fork. By the collector, outside of the pause, or who ends the process.
 fn own_file() -> *mut u8 {
-    if IS_INHERITED.load(Ordering::Relaxed) && IS_INHERITED.swap(false, Ordering::Relaxed) {
-        replace_inherited();
+    if BEGUN_WITH_PARENTS.load(Ordering::Relaxed) != 0 {
+        replace_parents();
     }
     FILE.load(Ordering::Acquire)
 }
@@ -84,12 +85,17 @@ fn own_file() -> *mut u8 {
 /// Not in the frame of a cycle: a path takes 4 KiB of a stack that may be small.
 #[cold]
 #[inline(never)]
-fn replace_inherited() {
+fn replace_parents() {
+    let begun = BEGUN_WITH_PARENTS.swap(0, Ordering::Relaxed);
+    if begun == 0 {
+        // Another thread does, for the end of the process or of a cycle.
+        return;
+    }
     let at = FILE.swap(core::ptr::null_mut(), Ordering::AcqRel);
     if !at.is_null() {
         // SAFETY: the mapping made by `create` in the parent; nobody else uses it in the child.
         unsafe { memory::unmap(at, Bytes(FILE_BYTES)) };
-        create();
+        create(Nanos(begun));
     }
 }
 

@@ -41,9 +41,9 @@ unsafe impl Sync for Shelf {}
 /// Sync: written once, at initialisation.
 static SHELVES: AtomicUsize = AtomicUsize::new(0);
 
-/// Of each kind, by a bit for each class: whether some index' shelf was ever used. One above the largest index whose was. A fork looks at those only.
+/// Of each kind, by a bit for each class: whether some index' shelf was ever used, for forks; and one above the largest index whose was, for stops as well.
 ///
-/// Sync: only ever grow, before who uses a shelf takes it; read in a child of fork, which has one thread.
+/// Sync: only ever grow, before who uses a shelf takes it; read in a stopped world, and in a child of fork, which has one thread.
 static USED: [AtomicU64; kind::MAX] = [const { AtomicU64::new(0) }; kind::MAX];
 static INDICES: AtomicUsize = AtomicUsize::new(0);
 
@@ -145,8 +145,9 @@ pub(crate) fn expect(run: [usize; 2]) {
     }
 }
 
-/// Calls `f` for the first so many indices' shelves of the classes whose bits are set, by kind.
-fn for_each(indices: usize, bits: impl Fn(usize) -> u64, mut f: impl FnMut(&'static Shelf)) {
+/// Calls `f` for the shelves that were ever used of the classes whose bits are set, by kind. World stopped, or in a child of fork.
+fn for_each(bits: impl Fn(usize) -> u64, mut f: impl FnMut(&'static Shelf)) {
+    let indices = INDICES.load(Ordering::Relaxed);
     for kind in 0..kind::MAX {
         let mut rest = bits(kind);
         while rest != 0 {
@@ -163,7 +164,7 @@ fn for_each(indices: usize, bits: impl Fn(usize) -> u64, mut f: impl FnMut(&'sta
 /// The world is stopped.
 pub(crate) unsafe fn empty_in_stopped_world(mut f: impl FnMut([usize; 2])) {
     let stocked = |kind: usize| STOCKED[kind].swap(0, Ordering::Relaxed);
-    for_each(HEAP.labs.indices(), stocked, |shelf| {
+    for_each(stocked, |shelf| {
         // SAFETY: nobody holds a shelf in a stopped world.
         unsafe {
             let used = &mut *shelf.used.get();
@@ -181,7 +182,7 @@ pub(crate) unsafe fn empty_in_stopped_world(mut f: impl FnMut([usize; 2])) {
 /// The caller is the only thread of the process.
 pub(crate) unsafe fn reset_after_fork() {
     let used = |kind: usize| USED[kind].load(Ordering::Relaxed);
-    for_each(INDICES.load(Ordering::Relaxed), used, |shelf| {
+    for_each(used, |shelf| {
         // Pages that are only read are not copied.
         if shelf.taken.load(Ordering::Relaxed) != 0 {
             shelf.taken.store(0, Ordering::Relaxed);

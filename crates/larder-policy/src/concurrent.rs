@@ -462,6 +462,18 @@ mod tests {
         }
     }
 
+    /// A cycle whose longest stop took so many microseconds, of so many MiB, where a whole one took so long for so many; a millisecond is wanted.
+    fn ended(longest: u64, bytes: usize, whole: Option<(u64, usize)>, last: u32) -> EndedFacts {
+        EndedFacts {
+            longest: Nanos(longest * 1000),
+            bytes: Bytes::mib(bytes),
+            whole: whole.map(|(us, mib)| (Nanos(us * 1000), Bytes::mib(mib))),
+            last,
+            goal: Nanos(1_000_000),
+            is_crowded: false,
+        }
+    }
+
     #[test]
     fn cycles_that_spare_the_program_nothing_are_backed_off_from() {
         let table = [
@@ -485,16 +497,8 @@ mod tests {
             (2000, 20, None, 2, [0, 0]),
         ];
         for (longest, bytes, whole, last, expected) in table {
-            let whole = whole.map(|(us, mib): (u64, usize)| (Nanos(us * 1000), Bytes::mib(mib)));
             for (is_crowded, expected) in [false, true].into_iter().zip(expected) {
-                let facts = EndedFacts {
-                    longest: Nanos(longest * 1000),
-                    bytes: Bytes::mib(bytes),
-                    whole,
-                    last,
-                    goal: Nanos(1_000_000),
-                    is_crowded,
-                };
+                let facts = EndedFacts { is_crowded, ..ended(longest, bytes, whole, last) };
                 assert_eq!(backoff(facts), expected, "{facts:?}");
             }
         }
@@ -502,25 +506,17 @@ mod tests {
 
     #[test]
     fn cycles_whose_objects_wait_for_the_stop_are_backed_off_from_however_long_it_is() {
-        // longest ms, MiB; whole: ms, MiB; last -> backoff
+        // As above.
         for (longest, bytes, whole, last, expected) in [
-            (40, 100, Some((40, 100)), 0, 1),
-            (30, 100, Some((40, 100)), 1, 2),
-            (60, 200, Some((40, 100)), 16, 16),
-            (29, 100, Some((40, 100)), 1, 0),
+            (40_000, 100, Some((40_000, 100)), 0, 1),
+            (30_000, 100, Some((40_000, 100)), 1, 2),
+            (60_000, 200, Some((40_000, 100)), 16, 16),
+            (29_000, 100, Some((40_000, 100)), 1, 0),
             // As short as is wanted.
-            (1, 100, Some((1, 100)), 1, 0),
-            (40, 100, None, 1, 0),
+            (1000, 100, Some((1000, 100)), 1, 0),
+            (40_000, 100, None, 1, 0),
         ] {
-            let whole = whole.map(|(ms, mib): (u64, usize)| (Nanos(ms * 1_000_000), Bytes::mib(mib)));
-            let facts = EndedFacts {
-                longest: Nanos(longest * 1_000_000),
-                bytes: Bytes::mib(bytes),
-                whole,
-                last,
-                goal: Nanos(1_000_000),
-                is_crowded: false,
-            };
+            let facts = ended(longest, bytes, whole, last);
             assert_eq!(backoff_in_vain(facts), expected, "{facts:?}");
         }
     }

@@ -1,6 +1,7 @@
 //! The inner loops of a marker: what they keep in registers, and their steps.
 
 use crate::cells::{Cells, Clusters, Located, NEWEST, TOGETHER};
+use crate::described;
 use crate::descriptor::{self, Entry};
 use crate::marker::Tally;
 use crate::objects::{Grey, Marked, Objects, Visit};
@@ -150,7 +151,7 @@ impl<H: Objects> Hot<H> {
             return None;
         }
         // SAFETY: as in `scan`; what has a descriptor like that is an object, whose kind says where it is.
-        let n = unsafe { collect_described(entry, self.heap.range(), words.top()) }? as usize;
+        let n = unsafe { described::collect(entry, self.heap.range(), words.top()) }? as usize;
         // SAFETY: so many were written.
         unsafe { words.grow(n) };
         Some(n)
@@ -801,7 +802,7 @@ impl<H: Objects> Hot<H> {
                 if steps > 0 && self.may_collect(entry) {
                     chain.see(entry.start.addr());
                     // SAFETY: as in `scan_described`.
-                    if unsafe { collect_described(entry, range, room) } == Some(1) {
+                    if unsafe { described::collect(entry, range, room) } == Some(1) {
                         // SAFETY: written there.
                         word = unsafe { room.read() };
                         continue;
@@ -856,50 +857,6 @@ pub unsafe fn collect_wide<L: Look>(at: *const usize, n: usize, range: Range, ou
     unsafe { L::collect_many(at, n, range, out) }
 }
 
-/// Of an entry with a tag, what is words: how many were collected. `None` where something else is asked for, or more than a piece.
-///
-/// # Safety
-/// As for [`collect_wide`]; the entry is an object's, of whose kind the descriptor is.
-#[inline(never)]
-unsafe fn collect_described(entry: Entry, range: Range, out: *mut usize) -> Option<u32> {
-    let mut described = entry.descriptor;
-    if described & descriptor::TAG == descriptor::PER_OBJECT {
-        // SAFETY: the caller's promise.
-        described = unsafe { descriptor::resolve(entry.start, described) };
-    }
-    match described & descriptor::TAG {
-        // SAFETY: the bitmap describes words of the object.
-        descriptor::BITMAP => Some(unsafe { collect_bitmap(entry.first(), described & !descriptor::TAG, range, out) }),
-        descriptor::LENGTH if described <= PIECE => {
-            // SAFETY: the object has so many words.
-            let collected = unsafe { collect_best(entry.first(), described / size_of::<usize>(), range, out) };
-            Some(collected as u32)
-        }
-        // One that names itself again would never end.
-        descriptor::PER_OBJECT => Some(0),
-        _ => None,
-    }
-}
-
-/// The addresses among the words for which a bitmap has a bit, the highest for the first.
-///
-/// # Safety
-/// As for [`collect_wide`].
-unsafe fn collect_bitmap(at: *const usize, mut bits: usize, range: Range, out: *mut usize) -> u32 {
-    let mut n = 0;
-    while bits != 0 {
-        let place = bits.leading_zeros() as usize;
-        bits ^= (1 << (usize::BITS - 1)) >> place;
-        // SAFETY: the caller's promise. No branch depends on what the word is.
-        unsafe {
-            let word = at.add(place).read();
-            out.add(n).write(word);
-            n += usize::from(range.contains(word));
-        }
-    }
-    n as u32
-}
-
 /// [`collect_wide`] in the best form for the processor, for where the form is not known already.
 ///
 /// # Safety
@@ -932,35 +889,6 @@ pub unsafe fn collect_best(at: *const usize, n: usize, range: Range, out: *mut u
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn described_objects_give_the_addresses_that_their_descriptors_name() {
-        const WORDS: usize = 64;
-        let range = Range { base: 0x10_0000, span: 0x1000 };
-        let address = |i: usize| range.base + 16 * i;
-        let words: Vec<usize> = (0..WORDS).map(|i| if i % 5 == 4 { 7 } else { address(i) }).collect();
-        // The last word of an object is its own descriptor.
-        let collected = |bytes: usize, own: usize, descriptor: usize| {
-            let mut object = words[..bytes / 8].to_vec();
-            *object.last_mut().unwrap() = own;
-            let entry = Entry { start: object.as_mut_ptr().cast(), descriptor };
-            let mut out = vec![0; PIECE / 8];
-            // SAFETY: the bitmap, or the length, is one of the object's words, and there is room for a piece.
-            let n = unsafe { collect_described(entry, range, out.as_mut_ptr()) };
-            n.map(|n| out[..n as usize].to_vec())
-        };
-        let own = |bytes: usize| (bytes - 8) | descriptor::PER_OBJECT;
-        // The first, third, fifth, which is no address, and sixth word.
-        let bits = (0b10_1011 << (usize::BITS - 6)) | descriptor::BITMAP;
-        let named = Some([0, 2, 5].map(address).to_vec());
-        assert_eq!(collected(8 * WORDS, 0, bits), named);
-        assert_eq!(collected(64, bits, own(64)), named);
-        assert_eq!(collected(64, 32, own(64)), Some((0..4).map(address).collect()), "a length");
-        assert_eq!(collected(64, 0, own(64)), Some(Vec::new()), "it is not made yet");
-        assert_eq!(collected(64, own(64), own(64)), Some(Vec::new()), "it names itself");
-        assert_eq!(collected(64, 3 << 2 | descriptor::PROC, own(64)), None);
-        assert_eq!(collected(64, PIECE + 8, own(64)), None, "it is long");
-    }
 
     #[test]
     fn novelty_is_low_after_some_rounds_of_what_is_known_and_high_after_one_of_what_is_not() {

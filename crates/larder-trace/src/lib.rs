@@ -11,6 +11,7 @@
 
 pub mod cells;
 pub mod crew;
+mod described;
 pub mod descriptor;
 mod ending;
 pub mod finalize;

@@ -240,20 +240,14 @@ impl<'a, H: Objects> Marker<'a, H> {
 
     /// Looks at one word as if it had been found in a range.
     pub fn word(&mut self, word: usize, interior: Interior) {
+        let Some(place) = self.heap.find(word, interior) else { return };
+        let mut hot = self.lift();
         if self.ablation.leaves_out(Optimization::Prefetch) {
-            self.word_as::<false>(word, interior);
+            hot.found::<false>(&mut self.queue, place, word);
         } else {
-            self.word_as::<true>(word, interior);
+            hot.found::<true>(&mut self.queue, place, word);
         }
-    }
-
-    #[inline(always)]
-    fn word_as<const QUEUED: bool>(&mut self, word: usize, interior: Interior) {
-        if let Some(place) = self.heap.find(word, interior) {
-            let mut hot = self.lift();
-            hot.found::<QUEUED>(&mut self.queue, place, word);
-            self.lower(hot);
-        }
+        self.lower(hot);
     }
 
     /// Marks an object, and adds it to the work if it must be scanned.

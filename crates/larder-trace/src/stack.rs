@@ -177,12 +177,6 @@ impl Stack {
         Some(unsafe { self.entries.add(self.top).read() })
     }
 
-    /// The newest entry, which stays.
-    pub fn newest(&self) -> Option<&Entry> {
-        // SAFETY: above the bottom.
-        (self.top > self.bottom).then(|| unsafe { &*self.entries.add(self.top - 1) })
-    }
-
     /// Takes the oldest entry.
     pub fn pop_oldest(&mut self) -> Option<Entry> {
         if self.top == self.bottom {

@@ -110,7 +110,7 @@ impl<H: Objects> Marker<'_, H> {
         let (mut batch, mut n) = ([newest; BATCH], 1);
         for _ in 0..STEPS / BATCH {
             while n < BATCH
-                && let Some(&next) = self.own.stack.newest()
+                && let Some(&next) = self.own.stack.cursor().nth_newest(0)
                 && next.descriptor & descriptor::TAG == descriptor::PROC
             {
                 batch[n] = next;
