@@ -1,5 +1,7 @@
 //! The inner loops of a marker: what they keep in registers, and their steps.
 
+use core::hint::select_unpredictable;
+
 use crate::cells::{Cells, Clusters, Located, NEWEST, TOGETHER};
 use crate::described;
 use crate::descriptor::{self, Entry};
@@ -406,8 +408,10 @@ impl<H: Objects> Hot<H> {
             let entry = volley.entry(lane);
             let length = entry.words();
             if length <= MOST {
+                // The processor asks for the memory of words that are not wanted, too: nobody has asked for a leaf's, which may never have been written.
+                let first = select_unpredictable(length == 0, volley.starts.as_ptr(), entry.first());
                 // SAFETY: as in `drain_with`; the caller has seen to room for a piece.
-                unsafe { words.grow(L::collect::<MOST>(entry.first(), length, ready, words.top())) };
+                unsafe { words.grow(L::collect::<MOST>(first, length, ready, words.top())) };
             } else {
                 is_long |= self.scan_other::<L>(entry, words);
             }
