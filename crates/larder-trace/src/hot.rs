@@ -8,7 +8,7 @@ use crate::descriptor::{self, Entry};
 use crate::marker::Tally;
 use crate::objects::{Grey, Marked, Objects, Visit};
 use crate::stack::Cursor;
-use crate::volley::{LANES, Most, Volley, Volleys};
+use crate::volley::{Asked, LANES, Most, NOWHERE, Special, Volley, Volleys};
 use crate::window::{self, Form, Look, Portable, Range};
 use crate::words::Words;
 use larder_sys::hint::{prefetch, prefetch_early};
@@ -51,6 +51,7 @@ macro_rules! for_each_lane {
 const _: () = assert!(LANES == 8, "`for_each_lane`");
 
 /// What the inner loops of a marker use, apart from the queue: small enough for the registers.
+#[derive(Clone, Copy)]
 pub struct Hot<H: Objects> {
     pub heap: H,
     pub stack: Cursor,
@@ -161,7 +162,7 @@ impl<H: Objects> Hot<H> {
 
     /// Whether what an entry with a tag asks for is words, or may turn out to be.
     #[inline(always)]
-    fn may_collect(&self, entry: Entry) -> bool {
+    pub fn may_collect(&self, entry: Entry) -> bool {
         match entry.descriptor & descriptor::TAG {
             descriptor::BITMAP => true,
             descriptor::PER_OBJECT => entry.descriptor.cast_signed() >= self.resolves_from,
@@ -325,7 +326,7 @@ impl<H: Objects> Hot<H> {
     pub fn aim<L: Look>(&mut self, words: &[usize; LANES], n: usize, volleys: &mut Volleys, all: bool) {
         let (volley, asked) = volleys.free();
         // SAFETY: the words are in the heap's range; as for `drain_with`.
-        let special = unsafe { L::aim(words.as_ptr(), n, self.heap.records(), all, volley, asked) };
+        let mut special = unsafe { L::aim(words.as_ptr(), n, self.heap.records(), all, volley, asked) };
         let lanes = |bits: u8| (0..LANES).filter(move |lane| bits >> lane & 1 != 0);
         if special.others != 0 {
             volley.most = Most::Narrow;
@@ -342,6 +343,9 @@ impl<H: Objects> Hot<H> {
                 asked.beyond.iter_mut().for_each(|beyond| beyond[lane] = asked.first[lane]);
             }
         }
+        if special.long != 0 && !volley.alike {
+            self.leave_known(volley, asked, &mut special);
+        }
         for (&mark, &first) in volley.marks.iter().zip(&asked.first) {
             prefetch(mark);
             prefetch(first);
@@ -356,6 +360,29 @@ impl<H: Objects> Hot<H> {
             }
         }
         volleys.come(special.long != 0);
+    }
+
+    /// Leaves out what is long and marked already: elements of many structures refer to a type, or to a parent, which needs neither many requests nor a wide
+    /// look at all others. (The marks of long objects lie close together, and are soon in the nearest cache.)
+    #[inline(always)]
+    fn leave_known(&self, volley: &mut Volley, asked: &mut Asked, special: &mut Special) {
+        let nowhere = (&raw const NOWHERE).expose_provenance();
+        let (mut rest, mut known) = (special.long, 0);
+        while rest != 0 {
+            let lane = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            // SAFETY: it was aimed.
+            if self.heap.is_known(unsafe { volley.mark(lane) }) {
+                known |= 1 << lane;
+                (volley.marks[lane], asked.first[lane]) = (nowhere, nowhere);
+                asked.beyond.iter_mut().for_each(|beyond| beyond[lane] = nowhere);
+            }
+        }
+        special.long &= !known;
+        special.longer &= !known;
+        if special.long == 0 && special.others == 0 {
+            volley.most = if special.wider & !known != 0 { Most::Eight } else { Most::Four };
+        }
     }
 
     /// Marks the object of one lane; says what is to be scanned in it if it was not marked yet. The lanes in their order, so that what the
@@ -702,29 +729,6 @@ impl Crowd {
     }
 }
 
-/// Objects that are met one after the other, each known only from the one before. Where they were made one after the other, they lie at even
-/// distances.
-#[derive(Clone, Copy, Default)]
-pub struct Chain {
-    last: usize,
-}
-
-impl Chain {
-    /// An object was met there: what lies some objects further on the same way is asked for.
-    #[inline(always)]
-    pub fn see(&mut self, at: usize) {
-        const NEAR: usize = 512;
-        const AHEAD: usize = 8;
-        let step = at.wrapping_sub(self.last);
-        self.last = at;
-        if step.wrapping_add(NEAR) < 2 * NEAR {
-            let further = at.wrapping_add(step.wrapping_mul(AHEAD));
-            prefetch(further);
-            prefetch(further.wrapping_add(size_of::<[usize; LINE_WORDS]>()));
-        }
-    }
-}
-
 /// Whether most batches of objects have one that is not narrow.
 #[derive(Clone, Copy, Default)]
 pub struct Width {
@@ -765,79 +769,6 @@ impl Novelty {
     pub fn is_low(self) -> bool {
         const ROUNDS: u32 = 4;
         self.low >= ROUNDS
-    }
-}
-
-/// Which of an object's words is an address, where one alone is: kept from element to element of a list.
-#[derive(Clone, Copy)]
-pub struct Link {
-    /// As [`Look::look`] says it.
-    inside: u64,
-    /// The number of the word.
-    place: usize,
-}
-
-impl Link {
-    /// The word of another shape of elements; `None` where not one alone is an address. Out of line, so that what follows does not wait
-    /// for it while the shape stays the same.
-    #[cold]
-    #[inline(never)]
-    pub fn of(inside: u64) -> Option<Self> {
-        inside.is_power_of_two().then_some(Self { inside, place: inside.trailing_zeros() as usize })
-    }
-}
-
-impl<H: Objects> Hot<H> {
-    /// Marks the object that `word` refers to, and those behind it as long as each is short and has one address: without the detour
-    /// over the stack and the vectors, whose latency would be added to that of the memory for each. The last one is left on the
-    /// stack. The processor runs ahead: it takes the next address from the word that was one in the last element, and the
-    /// beginning of the object from the address that led to it; what it guessed is checked behind it. There is room for a piece at `room`.
-    #[inline(always)]
-    pub fn follow<L: Look>(&mut self, mut word: usize, range: Range, all: bool, room: *mut usize) {
-        let (mut link, mut chain) = (Link { inside: 0, place: 0 }, Chain::default());
-        // So that whoever interrupts the marker does not wait for the end of the list.
-        let mut steps = 1024;
-        while range.contains(word)
-            && let Some(entry) = self.take(self.heap.look_up(word, all))
-        {
-            steps -= 1;
-            let words = entry.descriptor / size_of::<usize>();
-            if !entry.descriptor.is_multiple_of(size_of::<usize>()) || words > window::NARROW || steps == 0 {
-                if steps > 0 && self.may_collect(entry) {
-                    chain.see(entry.start.addr());
-                    // SAFETY: as in `scan_described`.
-                    if unsafe { described::collect(entry, range, room) } == Some(1) {
-                        // SAFETY: written there.
-                        word = unsafe { room.read() };
-                        continue;
-                    }
-                }
-                // The stack is empty, so there is room.
-                self.stack.push_if(entry, true);
-                return;
-            }
-            if words == 0 {
-                return;
-            }
-            let mut at = entry.start.cast::<usize>().cast_const();
-            if at.addr() == word {
-                // The same, but known earlier.
-                at = core::ptr::with_exposed_provenance(core::hint::black_box(word));
-            }
-            // SAFETY: as in `drain_with`.
-            let inside = unsafe { L::look(at, words, range) };
-            if inside != link.inside {
-                match Link::of(inside) {
-                    Some(other) => link = other,
-                    None => {
-                        self.stack.push_if(entry, inside != 0);
-                        return;
-                    }
-                }
-            }
-            // SAFETY: one of the words.
-            word = unsafe { at.add(link.place).read() };
-        }
     }
 }
 

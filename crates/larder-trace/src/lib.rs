@@ -24,6 +24,7 @@ pub mod stack;
 mod table;
 pub mod toggle;
 pub mod volley;
+mod walk;
 pub mod window;
 mod words;
 

@@ -18,12 +18,13 @@ use larder_sys::vector::Vector;
 
 use crate::cells::{Clusters, TOGETHER};
 use crate::descriptor::{self, Entry};
-use crate::hot::{BATCH, Chain, Crowd, Hot, Locality, Novelty, PIECE, QUEUE, STEPS, Width, collect_wide};
+use crate::hot::{BATCH, Crowd, Hot, Locality, Novelty, PIECE, QUEUE, STEPS, Width, collect_wide};
 use crate::objects::{Interior, Objects};
 use crate::public::{self, Public, Shared};
 use crate::stack::Stack;
 use crate::volley::{LANES, Volleys};
-use crate::window::{self, Form, Look, Portable};
+use crate::walk::{Trail, Walk, Walks};
+use crate::window::{self, Form, Portable};
 pub use crate::words::WORDS;
 use crate::words::Words;
 
@@ -396,7 +397,7 @@ impl<'a, H: Objects> Marker<'a, H> {
     }
 
     #[inline(always)]
-    fn drain_with<L: Look, const QUEUED: bool, const AIMED: bool>(
+    fn drain_with<L: Walks, const QUEUED: bool, const AIMED: bool>(
         &mut self,
         announce: Announce<'_>,
         interrupted: Interrupted<'_>,
@@ -415,7 +416,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         // The entry that was scanned last was a piece of a long object, and its other pieces are to wait.
         let mut wanting = false;
         let (mut locality, mut novelty, mut width) = (self.locality, self.novelty, self.width);
-        let mut chain = Chain::default();
+        let mut trail = Trail::default();
         let mut clusters = Clusters::new();
         let mut volleys = Volleys::new();
         // The newest words are an array's. What small objects refer to is a cluster as often, but taking it so marks a tree in another
@@ -533,7 +534,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             } else {
                 wanting = false;
             }
-            if words.len() == 1
+            if !AIMED && words.len() == 1
                 && clusters.is_empty()
                 && volleys.is_empty()
                 && hot.stack.is_empty()
@@ -541,9 +542,10 @@ impl<'a, H: Objects> Marker<'a, H> {
                 && !(greys && locality.is_far() && heap.has_grey())
             {
                 // A list: there is nothing else to do while the next element is fetched, and nothing waits in the queue, nor a block.
-                let word = words.all()[0];
-                words.clear();
-                hot.follow::<L>(word, range, all, words.top());
+                let mut walk = Walk { hot, words, trail, all };
+                // SAFETY: the caller has seen to the processor.
+                unsafe { L::walk(&mut walk) };
+                Walk { hot, words, trail, .. } = walk;
             }
             if let [.., one, other] = words.all() {
                 locality.see(one.abs_diff(*other));
@@ -576,15 +578,20 @@ impl<'a, H: Objects> Marker<'a, H> {
                 if AIMED {
                     let has_few = words.len() < LANES;
                     if words.len() <= FEW && volleys.is_empty() {
-                        // A chain, with something at its side: a volley of so few would take longer than each by itself.
-                        let Some(word) = words.pop() else { break };
-                        let Some(entry) = hot.take(heap.look_up(word, all)) else { continue };
-                        if entry.descriptor == 0 {
-                            // Even a look at none of its words would wait for its memory.
+                        if let Some(&entry) = hot.stack.nth_newest(0) && entry.words() <= PIECE / size_of::<usize>() {
+                            // What else is to be scanned goes along.
+                            hot.stack.pop();
+                            if hot.scan::<L>(entry, &mut words) {
+                                break;
+                            }
                             continue;
                         }
-                        chain.see(entry.start.addr());
-                        if hot.scan::<L>(entry, &mut words) {
+                        // A chain, with something at its side: a volley of so few would take longer than each by itself.
+                        let mut walk = Walk { hot, words, trail, all };
+                        // SAFETY: the caller has seen to the processor.
+                        let is_long = unsafe { L::walk(&mut walk) };
+                        Walk { hot, words, trail, .. } = walk;
+                        if is_long || words.is_empty() {
                             break;
                         }
                         continue;

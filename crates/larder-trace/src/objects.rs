@@ -121,6 +121,9 @@ pub trait Objects: Copy {
     /// Client mark procedures were called on this thread: what they have marked themselves is to be counted.
     fn procs_returned(self);
 
+    /// Whether there is nothing to mark at the mark byte: no object, or one that is marked.
+    fn is_known(self, mark: &AtomicU8) -> bool;
+
     /// As [`Objects::mark`], by the mark byte: whether the object is allocated and was not marked yet.
     fn mark_byte(self, mark: &AtomicU8) -> bool;
 }

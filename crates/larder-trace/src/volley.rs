@@ -181,6 +181,8 @@ pub struct Special {
     pub long: u8,
     /// ... and than two.
     pub longer: u8,
+    /// Where any is long: their objects have more than four words to be scanned.
+    pub wider: u8,
 }
 
 /// How many words narrow objects have that are scanned together: what has no more is scanned without a branch that depends on how many it has, and

@@ -8,6 +8,7 @@
 pub const WORDS: usize = 4096;
 
 /// The ends of the stack, to be kept in registers. It lies in memory of its marker's.
+#[derive(Clone, Copy)]
 pub struct Words {
     start: *mut usize,
     top: *mut usize,

@@ -1,0 +1,279 @@
+//! Lists: objects of which each is known only from the one before.
+//!
+//! There is nothing else to do while the next one is fetched, so nothing may lie between one and the next but the memory itself. What an object's words
+//! are is found by vector instructions, compared with what the last one's were, and taken to be the same: the processor then runs ahead from address to address, and finds
+//! out behind that whether it was. Words that lead to what is marked already (an element before, the type of all elements) or to a leaf cost a look at a mark, which
+//! the processor foresees as well. What else elements refer to waits at the side, as entries, until there is enough of it for volleys.
+
+use crate::described;
+use crate::descriptor::Entry;
+use crate::hot::Hot;
+use crate::objects::Objects;
+use crate::window::{self, Look, Portable};
+#[cfg(target_arch = "x86_64")]
+use crate::window::{Avx2, Avx512};
+use crate::words::Words;
+use larder_sys::hint::{apart, prefetch};
+
+/// Entries at the side, after which the walk is left: their words are worth a volley.
+const ENOUGH: usize = 4;
+/// Elements after which it is left, so that whoever interrupts the marker does not wait for the end of the list.
+const STEPS: usize = 1024;
+
+/// Objects that are met one after the other, each known only from the one before. Where they were made one after the other, they lie at even
+/// distances.
+#[derive(Clone, Copy, Default)]
+struct Chain {
+    last: usize,
+}
+
+impl Chain {
+    /// An object was met there: what lies some objects further on the same way is asked for.
+    #[inline(always)]
+    fn see(&mut self, at: usize) {
+        const NEAR: usize = 512;
+        const AHEAD: usize = 8;
+        const LINE: usize = 64;
+        let step = at.wrapping_sub(self.last);
+        self.last = at;
+        if step.wrapping_add(NEAR) < 2 * NEAR {
+            let further = at.wrapping_add(step.wrapping_mul(AHEAD));
+            prefetch(further);
+            prefetch(further.wrapping_add(LINE));
+        }
+    }
+}
+
+/// Which of an element's words are addresses: kept from element to element.
+#[derive(Clone, Copy, Default)]
+struct Shape {
+    /// As [`Look::look`] says it.
+    inside: u64,
+    /// The numbers of the words. The first is the one that leads to the next element.
+    places: [u8; Shape::MOST],
+    /// How many they are; none where they are more than there is room for.
+    n: u8,
+}
+
+impl Shape {
+    /// Elements with more addresses are no list's.
+    const MOST: usize = 4;
+
+    /// Of other elements. Out of line, so that what follows does not wait for it while elements stay the same.
+    #[cold]
+    #[inline(never)]
+    fn of(inside: u64) -> Self {
+        let mut shape = Self { inside, ..Self::default() };
+        if inside.count_ones() as usize <= Self::MOST {
+            let mut rest = inside;
+            while rest != 0 {
+                shape.places[shape.n as usize] = rest.trailing_zeros() as u8;
+                shape.n += 1;
+                rest &= rest - 1;
+            }
+        }
+        shape
+    }
+
+    /// The word that was to lead to the next element did not: another one may.
+    #[inline(always)]
+    fn turn(&mut self) {
+        if self.n > 1 {
+            self.turn_some();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn turn_some(&mut self) {
+        self.places[..self.n as usize].rotate_left(1);
+    }
+}
+
+/// Narrow entries that wait, the newest last.
+struct Side {
+    entries: [Entry; ENOUGH + Shape::MOST],
+    n: usize,
+}
+
+impl Side {
+    #[inline(always)]
+    fn pop(&mut self) -> Option<Entry> {
+        self.n = self.n.checked_sub(1)?;
+        Some(self.entries[self.n])
+    }
+}
+
+/// What a walk goes on with, and leaves: moved in and out, so that outside of it all stays in registers.
+pub struct Walk<H: Objects> {
+    pub hot: Hot<H>,
+    pub words: Words,
+    pub trail: Trail,
+    /// As in [`Objects::look_up`].
+    pub all: bool,
+}
+
+/// What one walk knows from another.
+#[derive(Clone, Copy, Default)]
+pub struct Trail {
+    shape: Shape,
+    chain: Chain,
+}
+
+/// A form of [`Walk::go`] of its own, with all of the registers.
+pub trait Walks: Look {
+    /// [`Walk::go`].
+    ///
+    /// # Safety
+    /// As for [`Look::look`].
+    unsafe fn walk<H: Objects>(walk: &mut Walk<H>) -> bool;
+}
+
+impl Walks for Portable {
+    #[inline(never)]
+    unsafe fn walk<H: Objects>(walk: &mut Walk<H>) -> bool {
+        walk.go::<Self>()
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Walks for Avx2 {
+    #[inline(never)]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    unsafe fn walk<H: Objects>(walk: &mut Walk<H>) -> bool {
+        walk.go::<Self>()
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Walks for Avx512 {
+    #[inline(never)]
+    #[target_feature(enable = "avx2,avx512f,bmi1,bmi2,popcnt")]
+    unsafe fn walk<H: Objects>(walk: &mut Walk<H>) -> bool {
+        walk.go::<Self>()
+    }
+}
+
+impl<H: Objects> Walk<H> {
+    /// [`Hot::walk`] with what is in memory brought to registers.
+    #[inline(always)]
+    fn go<L: Look>(&mut self) -> bool {
+        let Self { mut hot, mut words, mut trail, all } = *self;
+        let is_long = hot.walk::<L>(&mut words, &mut trail, all);
+        (self.hot, self.words, self.trail) = (hot, words, trail);
+        is_long
+    }
+}
+
+impl<H: Objects> Hot<H> {
+    /// Marks the object that the newest word refers to, what that refers to, and so on from object to object as long as one leads to one, without a detour
+    /// over the words, whose latency would be added to that of the memory for each; then the same for what waits at the side, and the other words. What is left is in
+    /// `words`, where there is room for a batch, and on the stack. Whether the last object was no narrow one.
+    #[inline(always)]
+    fn walk<L: Look>(&mut self, words: &mut Words, trail: &mut Trail, all: bool) -> bool {
+        let Trail { shape, chain } = trail;
+        let range = self.heap.range();
+        let mut side = Side { entries: [Entry::at(0, 0); ENOUGH + Shape::MOST], n: 0 };
+        let mut steps = STEPS;
+        let mut next = words.pop();
+        // Whether that is an element's word that was to lead to the next.
+        let mut leads = false;
+        let (entry, is_long) = loop {
+            let entry = loop {
+                if let Some(word) = next
+                    && range.contains(word)
+                    && let Some(found) = self.reach(word, all)
+                {
+                    break found;
+                }
+                if leads {
+                    shape.turn();
+                    leads = false;
+                }
+                if let Some(entry) = side.pop() {
+                    break entry;
+                }
+                next = words.pop();
+                if next.is_none() {
+                    return false;
+                }
+            };
+            chain.see(entry.start.addr());
+            steps -= 1;
+            if steps == 0 || side.n >= ENOUGH {
+                break (Some(entry), false);
+            }
+            let (at, length) = (entry.first(), entry.words());
+            if length > window::NARROW {
+                // SAFETY: as in `scan_described`.
+                if self.may_collect(entry)
+                    && let Some(n) = unsafe { described::collect(entry, range, words.top()) }
+                {
+                    if n == 1 {
+                        // SAFETY: written there.
+                        next = Some(unsafe { words.top().read() });
+                        continue;
+                    }
+                    // SAFETY: so many were written.
+                    unsafe { words.grow(n as usize) };
+                    break (None, n as usize > window::NARROW);
+                }
+                break (Some(entry), true);
+            }
+            // SAFETY: as in `drain_with`.
+            let inside = unsafe { L::look(at, length, range) };
+            if inside != shape.inside {
+                *shape = Shape::of(inside);
+            }
+            (next, leads) = (None, false);
+            if shape.n == 0 {
+                if inside != 0 {
+                    break (Some(entry), false);
+                }
+                continue;
+            }
+            // SAFETY: one of the object's words.
+            let word = |place: u8| unsafe { at.add(place as usize).read() };
+            if shape.n > 1 {
+                for i in 1..Shape::MOST {
+                    if i >= shape.n as usize {
+                        break;
+                    }
+                    let other = word(shape.places[i]);
+                    if range.contains(other)
+                        && let Some(found) = self.reach(other, all)
+                    {
+                        prefetch(found.start.addr());
+                        if found.words() > window::NARROW {
+                            self.keep(found);
+                            continue;
+                        }
+                        side.entries[side.n] = found;
+                        side.n += 1;
+                    }
+                }
+            }
+            (next, leads) = (Some(word(shape.places[0])), true);
+        };
+        // In the order in which they were found.
+        for &waiting in side.entries[..side.n].iter().chain(&entry) {
+            self.scan::<L>(waiting, words);
+        }
+        is_long
+    }
+
+    /// Marks the object that the word refers to; what is to be scanned in it, if there is anything. The word is in the heap's range.
+    #[inline(always)]
+    fn reach(&mut self, word: usize, all: bool) -> Option<Entry> {
+        let mut entry = self.take(self.heap.look_up(word, all))?;
+        if entry.descriptor == 0 {
+            // Even a look at none of its words would wait for its memory.
+            return None;
+        }
+        if entry.start.addr() == word {
+            // The same, but known earlier.
+            entry.start = core::ptr::with_exposed_provenance_mut(apart(word));
+        }
+        Some(entry)
+    }
+}
