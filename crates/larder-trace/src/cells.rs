@@ -127,10 +127,19 @@ pub struct Clusters {
     went: usize,
     /// Up to where memory was asked for ahead.
     asked: usize,
-    /// How often the newest words were no cluster, since they last were.
-    missed: u32,
+    /// How often the newest words were no cluster, since they last were: of an array's words, and of what its objects refer to.
+    missed: [u32; 2],
     /// How often clusters lay near those before, less how often they did not, lately.
     order: u32,
+}
+
+/// Whose words the newest ones are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// An array's.
+    Array,
+    /// Those of objects that it refers to: only leaves are taken as a cluster.
+    Others,
 }
 
 /// Most clusters that wait.
@@ -158,25 +167,32 @@ impl Clusters {
             came: 0,
             went: 0,
             asked: 0,
-            missed: 0,
+            missed: [0; 2],
             order: ORDER_MOST,
         }
     }
 
     /// Whether the newest words may well be a cluster. Where they were none several times, only now and then.
     #[inline(always)]
-    pub fn is_likely(&mut self) -> bool {
+    pub fn is_likely(&mut self, of: Of) -> bool {
         const OFTEN: u32 = 4;
         const NOW_AND_THEN: u32 = 8;
-        let likely = self.missed < OFTEN || self.missed.is_multiple_of(NOW_AND_THEN);
-        self.missed = self.missed.wrapping_add(u32::from(!likely));
+        let missed = &mut self.missed[of as usize];
+        let likely = *missed < OFTEN || missed.is_multiple_of(NOW_AND_THEN);
+        *missed = missed.wrapping_add(u32::from(!likely));
         likely
     }
 
     /// The newest words are no cluster.
     #[inline(always)]
-    pub fn miss(&mut self) {
-        self.missed = self.missed.wrapping_add(1);
+    pub fn miss(&mut self, of: Of) {
+        self.missed[of as usize] = self.missed[of as usize].wrapping_add(1);
+    }
+
+    /// They are.
+    #[inline(always)]
+    pub fn hit(&mut self, of: Of) {
+        self.missed[of as usize] = 0;
     }
 
     /// Whether none waits.
@@ -202,7 +218,6 @@ impl Clusters {
     pub fn come(&mut self, ask: bool) {
         let (_, located) = &self.waiting[self.came % DEPTH];
         self.came += 1;
-        self.missed = 0;
         if !ask {
             return;
         }

@@ -2,7 +2,7 @@
 
 use core::hint::select_unpredictable;
 
-use crate::cells::{Cells, Clusters, Located, NEWEST, TOGETHER};
+use crate::cells::{Cells, Clusters, Located, NEWEST, Of, TOGETHER};
 use crate::described;
 use crate::descriptor::{self, Entry};
 use crate::marker::Tally;
@@ -176,6 +176,12 @@ impl<H: Objects> Hot<H> {
         if let Some(&next) = self.stack.nth_newest(0) {
             lines_of(next, next.words().saturating_mul(size_of::<usize>()).min(PIECE)).for_each(prefetch);
         }
+    }
+
+    /// Whether the newest entry is a range of words that is scanned in one go.
+    #[inline(always)]
+    pub fn has_piece(&self) -> bool {
+        self.stack.nth_newest(0).is_some_and(|entry| entry.words() <= PIECE / size_of::<usize>())
     }
 
     /// Scans the newest short entries, as many as a batch has, until one leads somewhere.
@@ -552,32 +558,40 @@ impl<H: Objects> Hot<H> {
         marked
     }
 
-    /// Moves the newest words to the clusters that wait, if what they refer to lies in one block. False where it does not, or they are too
+    /// Moves the newest words to the clusters that wait, or marks them if they are leaves, if what they refer to lies in one block. False where it does not, or they are too
     /// few: then nothing happened. There is room.
     #[inline(always)]
     pub fn take_cluster<L: Look, const QUEUED: bool>(
         &mut self,
         words: &mut Words,
         clusters: &mut Clusters,
+        of: Of,
         all: bool,
     ) -> bool {
         let Some(cluster) = words.newest::<TOGETHER>() else { return false };
-        if !clusters.is_likely() {
+        if !clusters.is_likely(of) {
             return false;
         }
         let (place, located) = clusters.free();
-        let Some(cells) = self.heap.cells_around(cluster[NEWEST]) else {
-            clusters.miss();
+        let Some(cells) = self.heap.cells_around(cluster[NEWEST]).filter(|cells| of == Of::Array || cells.words == 0)
+        else {
+            clusters.miss(of);
             return false;
         };
         // SAFETY: as for `drain_with`.
         let Some(left) = (unsafe { L::locate(cluster, &cells, all, located) }) else {
-            clusters.miss();
+            clusters.miss(of);
             return false;
         };
-        *place = cells;
-        clusters.come(QUEUED);
         words.drop_newest(TOGETHER - left);
+        if cells.words == 0 {
+            // Their mark bytes lie close together, and their memory is not looked at.
+            self.mark_located(&cells, located);
+        } else {
+            *place = cells;
+            clusters.come(QUEUED);
+        }
+        clusters.hit(of);
         true
     }
 
@@ -585,9 +599,6 @@ impl<H: Objects> Hot<H> {
     #[inline(always)]
     pub fn scan_cluster<L: Look>(&mut self, words: &mut Words, (cells, located): &(Cells, Located)) {
         let marked = self.mark_located(cells, located);
-        if cells.words == 0 {
-            return;
-        }
         // The newest word's object last, so that what is in it comes first.
         // SAFETY: as in `drain_with`; the caller has seen to room.
         unsafe {

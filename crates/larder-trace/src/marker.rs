@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering;
 use larder_policy::ablation::{Ablation, Optimization};
 use larder_sys::vector::Vector;
 
-use crate::cells::{Clusters, TOGETHER};
+use crate::cells::{Clusters, Of, TOGETHER};
 use crate::descriptor::{self, Entry};
 use crate::hot::{BATCH, Crowd, Hot, Locality, Novelty, PIECE, QUEUE, STEPS, Width, collect_wide};
 use crate::objects::{Interior, Objects};
@@ -421,7 +421,9 @@ impl<'a, H: Objects> Marker<'a, H> {
         let mut volleys = Volleys::new();
         // The newest words are an array's. What small objects refer to is a cluster as often, but taking it so marks a tree in another
         // order than it was made in: trees made from the leaves up took a third longer.
-        let mut in_array = false;
+        let mut of_array = 0;
+        // The piece that was scanned last held many words, and the next one may: few that are left are not gone through alone.
+        let mut rich = false;
         let clustered = !self.ablation.leaves_out(Optimization::Clusters);
         // Where markers do not steal, what waits would be everybody's all the same.
         let left_out = [Optimization::Grey, Optimization::Balance].iter().any(|&it| self.ablation.leaves_out(it));
@@ -458,7 +460,8 @@ impl<'a, H: Objects> Marker<'a, H> {
                 self.share(announce, if many || words.is_empty() { private / 2 } else { private });
                 hot = self.lift();
             }
-            if words.is_empty() && clusters.is_empty() && volleys.is_empty() {
+            let has_few = words.is_empty() || AIMED && rich && words.len() <= FEW && hot.has_piece();
+            if has_few && clusters.is_empty() && volleys.is_empty() {
                 if hot.at != self.empty_at && (wanting || hot.stack.is_empty()) {
                     if QUEUED && greys && width.is_wide() && locality.is_far() {
                         // They were not asked for.
@@ -504,9 +507,10 @@ impl<'a, H: Objects> Marker<'a, H> {
                     if hot.by_block || rotated != length {
                         hot.ask_for_later();
                     }
+                    rich = words.len() >= MANY;
                     if words.is_empty() {
                         hot.scan_on::<L>(&mut words);
-                        in_array = false;
+                        of_array = 0;
                         continue;
                     }
                     let leaf = |i: usize| heap.is_leaf(heap.look_up(words.all()[i], all));
@@ -521,7 +525,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                         hot.found_leaves::<L, QUEUED>(&mut self.queue, words.all_mut(), all);
                         words.clear();
                     } else {
-                        in_array = clustered && found >= MANY;
+                        of_array = if clustered && found >= MANY { found } else { 0 };
                     }
                 } else {
                     self.lower(hot);
@@ -559,7 +563,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             }
             let (before, mut aimed) = (hot.tally.objects, 0);
             // Only an array's words become clusters.
-            let has_clusters = in_array || !clusters.is_empty();
+            let has_clusters = of_array > 0 || !clusters.is_empty();
             let mut steps = if is_far { 0 } else { STEPS / BATCH };
             while steps > 0 {
                 steps -= 1;
@@ -570,21 +574,17 @@ impl<'a, H: Objects> Marker<'a, H> {
                         hot.scan_cluster::<L>(&mut words, cluster);
                         continue;
                     }
-                    in_array &= words.len() >= TOGETHER;
-                    if in_array && hot.take_cluster::<L, QUEUED>(&mut words, &mut clusters, all) {
+                    of_array = of_array.min(words.len());
+                    let of = if of_array == words.len() { Of::Array } else { Of::Others };
+                    if of_array >= TOGETHER && hot.take_cluster::<L, QUEUED>(&mut words, &mut clusters, of, all) {
                         continue;
                     }
                 }
                 if AIMED {
                     let has_few = words.len() < LANES;
                     if words.len() <= FEW && volleys.is_empty() {
-                        if let Some(&entry) = hot.stack.nth_newest(0) && entry.words() <= PIECE / size_of::<usize>() {
-                            // What else is to be scanned goes along.
-                            hot.stack.pop();
-                            if hot.scan::<L>(entry, &mut words) {
-                                break;
-                            }
-                            continue;
+                        if rich && hot.has_piece() {
+                            break;
                         }
                         // A chain, with something at its side: a volley of so few would take longer than each by itself.
                         let mut walk = Walk { hot, words, trail, all };
