@@ -4,6 +4,7 @@
 //! them at a time, what the block's record says is looked up once, the divisions are done by one vector instruction each, and each
 //! object takes a dozen instructions instead of eighty.
 
+use crate::guess::Guess;
 use core::sync::atomic::AtomicU8;
 
 use larder_units::BLOCK;
@@ -127,8 +128,8 @@ pub struct Clusters {
     went: usize,
     /// Up to where memory was asked for ahead.
     asked: usize,
-    /// How often the newest words were no cluster, since they last were: of an array's words, and of what its objects refer to.
-    missed: [u32; 2],
+    /// Whether the newest words are a cluster: an array's, and those of what it refers to.
+    guesses: [Guess; 2],
     /// How often clusters lay near those before, less how often they did not, lately.
     order: u32,
 }
@@ -167,32 +168,15 @@ impl Clusters {
             came: 0,
             went: 0,
             asked: 0,
-            missed: [0; 2],
+            guesses: [Guess::NEW; 2],
             order: ORDER_MOST,
         }
     }
 
-    /// Whether the newest words may well be a cluster. Where they were none several times, only now and then.
+    /// Whether the newest words may well be a cluster.
     #[inline(always)]
-    pub fn is_likely(&mut self, of: Of) -> bool {
-        const OFTEN: u32 = 4;
-        const NOW_AND_THEN: u32 = 8;
-        let missed = &mut self.missed[of as usize];
-        let likely = *missed < OFTEN || missed.is_multiple_of(NOW_AND_THEN);
-        *missed = missed.wrapping_add(u32::from(!likely));
-        likely
-    }
-
-    /// The newest words are no cluster.
-    #[inline(always)]
-    pub fn miss(&mut self, of: Of) {
-        self.missed[of as usize] = self.missed[of as usize].wrapping_add(1);
-    }
-
-    /// They are.
-    #[inline(always)]
-    pub fn hit(&mut self, of: Of) {
-        self.missed[of as usize] = 0;
+    pub fn guess(&mut self, of: Of) -> &mut Guess {
+        &mut self.guesses[of as usize]
     }
 
     /// Whether none waits.

@@ -330,7 +330,7 @@ impl<H: Objects> Hot<H> {
     /// Looks up the first `n` words, of which there is one at least, and asks for what they lead to. There is room for a volley.
     #[inline(always)]
     pub fn aim<L: Look>(&mut self, words: &[usize; LANES], n: usize, volleys: &mut Volleys, all: bool) {
-        let (volley, asked) = volleys.free();
+        let (volley, asked, known) = volleys.free();
         // SAFETY: the words are in the heap's range; as for `drain_with`.
         let mut special = unsafe { L::aim(words.as_ptr(), n, self.heap.records(), all, volley, asked) };
         let lanes = |bits: u8| (0..LANES).filter(move |lane| bits >> lane & 1 != 0);
@@ -349,8 +349,8 @@ impl<H: Objects> Hot<H> {
                 asked.beyond.iter_mut().for_each(|beyond| beyond[lane] = asked.first[lane]);
             }
         }
-        if special.long != 0 && !volley.alike {
-            self.leave_known(volley, asked, &mut special);
+        if special.long != 0 && !volley.alike && known.is_likely() {
+            known.see(self.leave_known(volley, asked, &mut special));
         }
         for (&mark, &first) in volley.marks.iter().zip(&asked.first) {
             prefetch(mark);
@@ -369,9 +369,9 @@ impl<H: Objects> Hot<H> {
     }
 
     /// Leaves out what is long and marked already: elements of many structures refer to a type, or to a parent, which needs neither many requests nor a wide
-    /// look at all others. (The marks of long objects lie close together, and are soon in the nearest cache.)
+    /// look at all others. (The marks of long objects lie close together, and are soon in the nearest cache.) Whether there was any.
     #[inline(always)]
-    fn leave_known(&self, volley: &mut Volley, asked: &mut Asked, special: &mut Special) {
+    fn leave_known(&self, volley: &mut Volley, asked: &mut Asked, special: &mut Special) -> bool {
         let nowhere = (&raw const NOWHERE).expose_provenance();
         let (mut rest, mut known) = (special.long, 0);
         while rest != 0 {
@@ -389,6 +389,7 @@ impl<H: Objects> Hot<H> {
         if special.long == 0 && special.others == 0 {
             volley.most = if special.wider & !known != 0 { Most::Eight } else { Most::Four };
         }
+        known != 0
     }
 
     /// Marks the object of one lane; says what is to be scanned in it if it was not marked yet. The lanes in their order, so that what the
@@ -569,18 +570,18 @@ impl<H: Objects> Hot<H> {
         all: bool,
     ) -> bool {
         let Some(cluster) = words.newest::<TOGETHER>() else { return false };
-        if !clusters.is_likely(of) {
+        if !clusters.guess(of).is_likely() {
             return false;
         }
         let (place, located) = clusters.free();
         let Some(cells) = self.heap.cells_around(cluster[NEWEST]).filter(|cells| of == Of::Array || cells.words == 0)
         else {
-            clusters.miss(of);
+            clusters.guess(of).see(false);
             return false;
         };
         // SAFETY: as for `drain_with`.
         let Some(left) = (unsafe { L::locate(cluster, &cells, all, located) }) else {
-            clusters.miss(of);
+            clusters.guess(of).see(false);
             return false;
         };
         words.drop_newest(TOGETHER - left);
@@ -591,7 +592,7 @@ impl<H: Objects> Hot<H> {
             *place = cells;
             clusters.come(QUEUED);
         }
-        clusters.hit(of);
+        clusters.guess(of).see(true);
         true
     }
 

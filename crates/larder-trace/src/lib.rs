@@ -15,6 +15,7 @@ mod described;
 pub mod descriptor;
 mod ending;
 pub mod finalize;
+mod guess;
 mod hot;
 pub mod links;
 pub mod marker;

@@ -538,7 +538,8 @@ impl<'a, H: Objects> Marker<'a, H> {
             } else {
                 wanting = false;
             }
-            if !AIMED && words.len() == 1
+            if !AIMED
+                && words.len() == 1
                 && clusters.is_empty()
                 && volleys.is_empty()
                 && hot.stack.is_empty()

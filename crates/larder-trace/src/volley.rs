@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::cells::TOGETHER;
 use crate::descriptor::Entry;
+use crate::guess::Guess;
 
 /// Words that are looked up together.
 pub const LANES: usize = TOGETHER;
@@ -203,6 +204,8 @@ pub struct Volleys {
     waiting: [Volley; DEPTH],
     /// Of the one that came last.
     asked: Asked,
+    /// Whether some of what is long is marked already.
+    known: Guess,
     /// As many as should wait of such as came last.
     depth: usize,
     /// How many came.
@@ -215,7 +218,7 @@ impl Volleys {
     /// None.
     #[inline(always)]
     pub fn new() -> Self {
-        Self { waiting: [Volley::NONE; DEPTH], asked: Asked::NONE, depth: DEPTH, came: 0, went: 0 }
+        Self { waiting: [Volley::NONE; DEPTH], asked: Asked::NONE, known: Guess::NEW, depth: DEPTH, came: 0, went: 0 }
     }
 
     /// Whether none waits.
@@ -236,10 +239,10 @@ impl Volleys {
         self.came - self.went > self.depth
     }
 
-    /// Where the next goes, and what is to be asked for; there is room.
+    /// Where the next goes, what is to be asked for, and whether some of what is long is marked already; there is room.
     #[inline(always)]
-    pub fn free(&mut self) -> (&mut Volley, &mut Asked) {
-        (&mut self.waiting[self.came % DEPTH], &mut self.asked)
+    pub fn free(&mut self) -> (&mut Volley, &mut Asked, &mut Guess) {
+        (&mut self.waiting[self.came % DEPTH], &mut self.asked, &mut self.known)
     }
 
     /// What is in the free place has come; whether some of its objects may be longer than a line.
