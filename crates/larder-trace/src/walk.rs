@@ -8,7 +8,7 @@
 use crate::described;
 use crate::descriptor::Entry;
 use crate::hot::Hot;
-use crate::objects::Objects;
+use crate::objects::{Marked, Objects};
 use crate::window::{self, Look, Portable};
 #[cfg(target_arch = "x86_64")]
 use crate::window::{Avx2, Avx512};
@@ -178,7 +178,7 @@ impl<H: Objects> Hot<H> {
         let mut next = words.pop();
         // Whether that is an element's word that was to lead to the next.
         let mut leads = false;
-        let (entry, is_long) = loop {
+        let (entry, word, is_long) = loop {
             let entry = loop {
                 if let Some(word) = next
                     && range.contains(word)
@@ -200,8 +200,8 @@ impl<H: Objects> Hot<H> {
             };
             chain.see(entry.start.addr());
             steps -= 1;
-            if steps == 0 || side.n >= ENOUGH {
-                break (Some(entry), false);
+            if steps == 0 {
+                break (Some(entry), None, false);
             }
             let (at, length) = (entry.first(), entry.words());
             if length > window::NARROW {
@@ -216,9 +216,9 @@ impl<H: Objects> Hot<H> {
                     }
                     // SAFETY: so many were written.
                     unsafe { words.grow(n as usize) };
-                    break (None, n as usize > window::NARROW);
+                    break (None, None, n as usize > window::NARROW);
                 }
-                break (Some(entry), true);
+                break (Some(entry), None, true);
             }
             // SAFETY: as in `drain_with`.
             let inside = unsafe { L::look(at, length, range) };
@@ -228,7 +228,7 @@ impl<H: Objects> Hot<H> {
             (next, leads) = (None, false);
             if shape.n == 0 {
                 if inside != 0 {
-                    break (Some(entry), false);
+                    break (Some(entry), None, false);
                 }
                 continue;
             }
@@ -252,6 +252,9 @@ impl<H: Objects> Hot<H> {
                         side.n += 1;
                     }
                 }
+                if side.n >= ENOUGH {
+                    break (None, Some(word(shape.places[0])), false);
+                }
             }
             (next, leads) = (Some(word(shape.places[0])), true);
         };
@@ -259,13 +262,23 @@ impl<H: Objects> Hot<H> {
         for &waiting in side.entries[..side.n].iter().chain(&entry) {
             self.scan::<L>(waiting, words);
         }
+        if let Some(word) = word.filter(|&word| range.contains(word)) {
+            // SAFETY: there is room.
+            unsafe {
+                words.top().write(word);
+                words.grow(1);
+            }
+        }
         is_long
     }
 
     /// Marks the object that the word refers to; what is to be scanned in it, if there is anything. The word is in the heap's range.
     #[inline(always)]
     fn reach(&mut self, word: usize, all: bool) -> Option<Entry> {
-        let mut entry = self.take(self.heap.look_up(word, all))?;
+        let Marked { bytes, mut entry } = self.heap.mark(self.heap.look_up(word, all))?;
+        self.tally.bytes += bytes;
+        // The compiler would add both at once, in memory.
+        self.tally.objects = apart(self.tally.objects + 1);
         if entry.descriptor == 0 {
             // Even a look at none of its words would wait for its memory.
             return None;

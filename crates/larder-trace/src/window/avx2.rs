@@ -502,6 +502,9 @@ impl Look for Avx2 {
         unsafe {
             let inside = Inside::of(range);
             let bits = |words| u64::from(inside.bits(words));
+            if n == LANES {
+                return bits(_mm256_loadu_si256(at.cast()));
+            }
             let (mut all, mut i) = (0, 0);
             while i + LANES <= n {
                 all |= bits(_mm256_loadu_si256(at.add(i).cast())) << i;
