@@ -119,7 +119,10 @@ unsafe fn for_each_dead(wanted: impl Fn(&Entry) -> bool, mut f: impl FnMut(usize
 /// # Safety
 /// As for [`for_each_dead`], with everything marked that the roots reach.
 pub(crate) unsafe fn mark_from_dead(marker: &mut Marker<'_, View>) {
+    /// Objects after which they are marked from: as many as fit into the nearest cache.
+    const BATCH: usize = 256;
     let view = marker.heap();
+    let mut pushed = 0;
     // SAFETY: the caller's promise.
     unsafe {
         for_each_dead(
@@ -127,11 +130,15 @@ pub(crate) unsafe fn mark_from_dead(marker: &mut Marker<'_, View>) {
             |object| {
                 if let Some(entry) = view.entry_of(object) {
                     marker.push(entry);
-                    marker.drain(|_| {});
+                    pushed += 1;
+                    if pushed % BATCH == 0 {
+                        marker.drain(|_| {});
+                    }
                 }
             },
         );
     }
+    marker.drain(|_| {});
 }
 
 /// Lists the dead objects, and keeps them until [`ask`] has asked about them. One for which there is no room in the list
