@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use larder_sys::arena::Arena;
 use larder_sys::list_lock;
@@ -127,6 +127,8 @@ static FILTER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 const DISPLACEMENTS: usize = 4096;
 /// 1 where a pointer so far into an object counts. Sync: only ever set; a cycle under way may or may not see it.
 static VALID: [AtomicU8; DISPLACEMENTS] = [const { AtomicU8::new(0) }; DISPLACEMENTS];
+/// The first of these, a bit for each. Sync: as `VALID`.
+static NEAR_VALID: AtomicU64 = AtomicU64::new(1);
 /// A displacement beyond the table was registered: all such count. Sync: as `VALID`.
 static FAR_VALID: AtomicBool = AtomicBool::new(false);
 
@@ -139,6 +141,11 @@ pub fn is_valid_displacement(displacement: usize) -> bool {
     }
 }
 
+/// Those below 64 that were registered, and 0, a bit for each.
+pub fn near_displacements() -> u64 {
+    NEAR_VALID.load(Ordering::Relaxed)
+}
+
 /// Whether a pointer `displacement` bytes into an object in the heap keeps it.
 pub fn displacement_is_valid(displacement: usize) -> bool {
     displacement == 0 || crate::heap::HEAP.round.load(Ordering::Relaxed) > 15 || is_valid_displacement(displacement)
@@ -146,6 +153,9 @@ pub fn displacement_is_valid(displacement: usize) -> bool {
 
 /// Pointers so many bytes into an object keep it, also when interior pointers do not count.
 pub fn register_displacement(displacement: usize) {
+    if displacement < u64::BITS as usize {
+        NEAR_VALID.fetch_or(1 << displacement, Ordering::Relaxed);
+    }
     match VALID.get(displacement) {
         Some(v) => v.store(1, Ordering::Relaxed),
         None => FAR_VALID.store(true, Ordering::Relaxed),

@@ -267,6 +267,11 @@ impl Objects for View {
     }
 
     #[inline(always)]
+    fn near_displacements(self) -> u64 {
+        roots::near_displacements()
+    }
+
+    #[inline(always)]
     fn look_up(self, word: usize, all: bool) -> Spot {
         let offset = word.wrapping_sub(self.base);
         let mut block = block_in(self.table, offset >> BLOCK_SHIFT);

@@ -5,6 +5,7 @@
 //! object takes a dozen instructions instead of eighty.
 
 use crate::guess::Guess;
+use crate::objects::Inner;
 use core::sync::atomic::AtomicU8;
 
 use larder_units::BLOCK;
@@ -68,10 +69,10 @@ impl Located {
 
     /// Finds out for those of the words that point into the cells, if they are [`ENOUGH`] and the newest, which is the last, is among
     /// them; moves the others to the front, in their order, and returns how many these are. Else the answer is `None`, and the content
-    /// means nothing. A word that points behind the last cell is neither: it is no object's. `all`: a word counts wherever in a cell it
-    /// points to; else only where it points to the beginning of one. Where fewer than all count, the newest is there several times.
+    /// means nothing. A word that points behind the last cell is neither: it is no object's. `inner`: how far into a cell a word may
+    /// point. Where fewer than all count, the newest is there several times.
     #[inline(always)]
-    pub fn find(&mut self, words: &mut [usize; TOGETHER], cells: &Cells, all: bool) -> Option<usize> {
+    pub fn find(&mut self, words: &mut [usize; TOGETHER], cells: &Cells, inner: Inner) -> Option<usize> {
         let (mut here, mut valid) = (0u8, 0u8);
         for (i, word) in words.iter().enumerate() {
             let within = word.wrapping_sub(cells.first);
@@ -79,7 +80,7 @@ impl Located {
             let offset = number * cells.bytes;
             let is_here = within < BLOCK.0;
             let is_cell = number < cells.count;
-            let counts = all || within == offset;
+            let counts = inner.counts(within.wrapping_sub(offset));
             here |= u8::from(is_here && (counts || !is_cell)) << i;
             valid |= u8::from(is_here && is_cell && counts) << i;
             (self.numbers[i], self.starts[i]) = (number, cells.first.wrapping_add(offset));
@@ -272,16 +273,20 @@ mod tests {
                 let exact = round % 2 == 0;
                 let words = [(); TOGETHER].map(|()| {
                     let word = from + random(spread);
-                    if exact { FIRST.wrapping_add((word.wrapping_sub(FIRST) / bytes) * bytes) } else { word }
+                    let start = FIRST.wrapping_add((word.wrapping_sub(FIRST) / bytes) * bytes);
+                    if !exact { word } else { start + if round % 3 == 0 { random(4) } else { 0 } }
                 });
-                for all in [true, false] {
+                for inner in [Inner::ALL, Inner::NONE, Inner { all: false, near: 0b1011 }] {
                     let is_here = |word: usize| (FIRST..FIRST + BLOCK.0).contains(&word);
                     let is_cell = |word: usize| is_here(word) && (word - FIRST) / bytes < cells.count;
-                    let counts = |word: usize| all || (word - FIRST).is_multiple_of(bytes);
+                    let counts = |word: usize| {
+                        inner.all
+                            || [0, 1, 3][..inner.near.count_ones().min(3) as usize].contains(&((word - FIRST) % bytes))
+                    };
                     let valid = |word: usize| is_cell(word) && counts(word);
                     let (mut after, mut located) = (words, Located::new());
                     // SAFETY: the caller has seen to the processor.
-                    let left = unsafe { L::locate(&mut after, &cells, all, &mut located) };
+                    let left = unsafe { L::locate(&mut after, &cells, inner, &mut located) };
                     let n = words.iter().filter(|word| valid(**word)).count();
                     if (n as u32) < ENOUGH || !valid(words[NEWEST]) {
                         assert_eq!((left, after), (None, words), "{words:x?} {cells:x?}");

@@ -6,7 +6,7 @@ use crate::cells::{Cells, Clusters, Located, NEWEST, Of, TOGETHER};
 use crate::described;
 use crate::descriptor::{self, Entry};
 use crate::marker::Tally;
-use crate::objects::{Grey, Marked, Objects, Visit};
+use crate::objects::{Grey, Inner, Marked, Objects, Visit};
 use crate::stack::Cursor;
 use crate::volley::{Asked, LANES, Most, NOWHERE, Special, Volley, Volleys};
 use crate::window::{self, Form, Look, Portable, Range};
@@ -329,16 +329,16 @@ impl<H: Objects> Hot<H> {
 
     /// Looks up the first `n` words, of which there is one at least, and asks for what they lead to. There is room for a volley.
     #[inline(always)]
-    pub fn aim<L: Look>(&mut self, words: &[usize; LANES], n: usize, volleys: &mut Volleys, all: bool) {
+    pub fn aim<L: Look>(&mut self, words: &[usize; LANES], n: usize, volleys: &mut Volleys, inner: Inner) {
         let (volley, asked, known) = volleys.free();
         // SAFETY: the words are in the heap's range; as for `drain_with`.
-        let mut special = unsafe { L::aim(words.as_ptr(), n, self.heap.records(), all, volley, asked) };
+        let mut special = unsafe { L::aim(words.as_ptr(), n, self.heap.records(), inner, volley, asked) };
         let lanes = |bits: u8| (0..LANES).filter(move |lane| bits >> lane & 1 != 0);
         if special.others != 0 {
             volley.most = Most::Narrow;
             for lane in lanes(special.others) {
                 let word = words[lane];
-                let (mark, Marked { bytes, entry }) = self.heap.located(self.heap.look_up(word, all));
+                let (mark, Marked { bytes, entry }) = self.heap.located(self.heap.look_up(word, inner.all));
                 (volley.marks[lane], volley.bytes[lane]) = (mark, bytes);
                 (volley.starts[lane], volley.descriptors[lane]) = (entry.start.addr(), entry.descriptor);
                 asked.first[lane] = mark;
@@ -508,12 +508,12 @@ impl<H: Objects> Hot<H> {
         &mut self,
         queue: &mut [H::Place; QUEUE],
         words: &mut [usize],
-        all: bool,
+        inner: Inner,
     ) {
         let mut located = Located::new();
         let (clusters, rest) = words.as_chunks_mut::<TOGETHER>();
         let mut one = |hot: &mut Self, word: usize| {
-            let place = hot.heap.look_up(word, all);
+            let place = hot.heap.look_up(word, inner.all);
             hot.found_leaf::<QUEUED>(queue, place, word);
         };
         let records = self.heap.records();
@@ -530,7 +530,7 @@ impl<H: Objects> Hot<H> {
             if let Some(cells) = self.heap.cells_around(cluster[NEWEST])
                 && cells.words == 0
                 // SAFETY: as for `drain_with`.
-                && let Some(others) = unsafe { L::locate(cluster, &cells, all, &mut located) }
+                && let Some(others) = unsafe { L::locate(cluster, &cells, inner, &mut located) }
             {
                 self.mark_located(&cells, &located);
                 left = others;
@@ -567,7 +567,7 @@ impl<H: Objects> Hot<H> {
         words: &mut Words,
         clusters: &mut Clusters,
         of: Of,
-        all: bool,
+        inner: Inner,
     ) -> bool {
         let Some(cluster) = words.newest::<TOGETHER>() else { return false };
         if !clusters.guess(of).is_likely() {
@@ -580,7 +580,7 @@ impl<H: Objects> Hot<H> {
             return false;
         };
         // SAFETY: as for `drain_with`.
-        let Some(left) = (unsafe { L::locate(cluster, &cells, all, located) }) else {
+        let Some(left) = (unsafe { L::locate(cluster, &cells, inner, located) }) else {
             clusters.guess(of).see(false);
             return false;
         };

@@ -19,7 +19,7 @@ use larder_sys::vector::Vector;
 use crate::cells::{Clusters, Of, TOGETHER};
 use crate::descriptor::{self, Entry};
 use crate::hot::{BATCH, Crowd, Hot, Locality, Novelty, PIECE, QUEUE, STEPS, Width, collect_wide};
-use crate::objects::{Interior, Objects};
+use crate::objects::{Inner, Interior, Objects};
 use crate::public::{self, Public, Shared};
 use crate::stack::Stack;
 use crate::volley::{LANES, Volleys};
@@ -408,6 +408,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         };
         let (heap, range) = (self.heap, self.heap.range());
         let all = heap.counts_everywhere(Interior::AsConfigured);
+        let inner = Inner { all, near: heap.near_displacements() };
         // SAFETY: the caller has seen to the processor.
         let ready = unsafe { L::ready(range) };
         // SAFETY: the marker's own memory for this; `prepare` uses it where there are no words only.
@@ -522,7 +523,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                         }
                     } else if clustered && found >= MANY && leaf(found / 4) && leaf(found / 2) && leaf(found - 1) {
                         // Not the first word, which often links to the next array.
-                        hot.found_leaves::<L, QUEUED>(&mut self.queue, words.all_mut(), all);
+                        hot.found_leaves::<L, QUEUED>(&mut self.queue, words.all_mut(), inner);
                         words.clear();
                     } else {
                         of_array = if clustered && found >= MANY { found } else { 0 };
@@ -577,7 +578,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                     }
                     of_array = of_array.min(words.len());
                     let of = if of_array == words.len() { Of::Array } else { Of::Others };
-                    if of_array >= TOGETHER && hot.take_cluster::<L, QUEUED>(&mut words, &mut clusters, of, all) {
+                    if of_array >= TOGETHER && hot.take_cluster::<L, QUEUED>(&mut words, &mut clusters, of, inner) {
                         continue;
                     }
                 }
@@ -609,7 +610,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                         width.see(is_long);
                     }
                     if let Some((taken, _)) = early {
-                        hot.aim::<L>(&taken, LANES, &mut volleys, all);
+                        hot.aim::<L>(&taken, LANES, &mut volleys, inner);
                         aimed += LANES;
                     } else if words.len() <= FEW && volleys.is_empty() {
                         // As above, next.
@@ -619,7 +620,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                     } else if !is_crowded && (words.len() >= LANES || volleys.is_empty()) && !words.is_empty() {
                         // While others wait, what they find comes to these few first: a part of a volley takes as long as a whole one.
                         let (taken, n) = words.take_newest::<LANES>();
-                        hot.aim::<L>(&taken, n, &mut volleys, all);
+                        hot.aim::<L>(&taken, n, &mut volleys, inner);
                         aimed += n;
                     }
                     if is_long {

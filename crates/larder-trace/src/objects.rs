@@ -16,6 +16,28 @@ pub enum Interior {
     Always,
 }
 
+/// How far into an object of the heap a word of another may point, and still keep it.
+#[derive(Clone, Copy, Debug)]
+pub struct Inner {
+    /// Wherever it points.
+    pub all: bool,
+    /// So many bytes below 64, a bit for each: the lowest, which is for its beginning, is set. Those beyond are to be asked about.
+    pub near: u64,
+}
+
+impl Inner {
+    /// Nowhere but to the beginning.
+    pub const NONE: Self = Self { all: false, near: 1 };
+    /// Anywhere.
+    pub const ALL: Self = Self { all: true, near: u64::MAX };
+
+    /// Whether a word counts that points so far into an object, as far as this tells.
+    #[inline(always)]
+    pub fn counts(self, bytes: usize) -> bool {
+        self.all || bytes < 64 && self.near >> bytes & 1 != 0
+    }
+}
+
 /// An object that was just marked.
 #[derive(Clone, Copy)]
 pub struct Marked {
@@ -62,6 +84,9 @@ pub trait Objects: Copy {
 
     /// Whether a word that points into the middle of an object keeps it wherever that is.
     fn counts_everywhere(self, interior: Interior) -> bool;
+
+    /// Which displacements count in the heap's objects, where [`Objects::counts_everywhere`] said no.
+    fn near_displacements(self) -> u64;
 
     /// As [`Objects::find`], for a word that is known to be in the range, and of which [`Objects::counts_everywhere`] said `all`;
     /// [`Objects::nowhere`] where it is not an object's.

@@ -315,6 +315,7 @@ mod tests {
     fn finds_what_is_found_one_by_one<L: crate::window::Look>() {
         use larder_units::BLOCK;
 
+        use crate::objects::Inner;
         use crate::window::NARROW;
 
         const BASE: usize = 0x7000_0000_0000;
@@ -359,13 +360,14 @@ mod tests {
                 let block = if round % 5 == 0 { round / 5 % BLOCKS } else { random(BLOCKS) };
                 let head = heads[block];
                 let within = (block - head) * BLOCK.0 + random(BLOCK.0);
-                let within = if round % 3 == 0 { within } else { within / blocks[head].1 * blocks[head].1 };
+                let exact = within / blocks[head].1 * blocks[head].1 + if round % 7 == 0 { random(4) } else { 0 };
+                let within = if round % 3 == 0 { within } else { exact };
                 BASE + head * BLOCK.0 + within
             });
-            for all in [false, true] {
+            for inner in [Inner::NONE, Inner { all: false, near: 0b1011 }, Inner::ALL] {
                 let (mut volley, mut asked) = (Volley::NONE, Asked::NONE);
                 // SAFETY: the words are inside the range, and the records are right for it.
-                let special = unsafe { L::aim(words.as_ptr(), n, records, all, &mut volley, &mut asked) };
+                let special = unsafe { L::aim(words.as_ptr(), n, records, inner, &mut volley, &mut asked) };
                 let mut narrow = 0;
                 for lane in 0..LANES {
                     let (others, long) = (special.others >> lane & 1 != 0, special.long >> lane & 1 != 0);
@@ -374,7 +376,7 @@ mod tests {
                     let (state, cell, descriptor) = blocks[head];
                     let within = offset - head * BLOCK.0;
                     let (number, is_cell) = (within / cell, within / cell < count(cell));
-                    let counts = all || within.is_multiple_of(cell);
+                    let counts = inner.counts(within % cell);
                     let expects_other = lane < n && (state != 2 || is_cell && !counts);
                     assert_eq!(others, expects_other, "lane {lane} of {n}, {words:x?}");
                     if lane >= n || others || !is_cell {

@@ -14,6 +14,7 @@ use crate::window::{self, Look, Portable};
 use crate::window::{Avx2, Avx512};
 use crate::words::Words;
 use larder_sys::hint::{apart, prefetch};
+use larder_units::GRANULE;
 
 /// Entries at the side, after which the walk is left: their words are worth a volley.
 const ENOUGH: usize = 4;
@@ -283,9 +284,10 @@ impl<H: Objects> Hot<H> {
             // Even a look at none of its words would wait for its memory.
             return None;
         }
-        if entry.start.addr() == word {
-            // The same, but known earlier.
-            entry.start = core::ptr::with_exposed_provenance_mut(apart(word));
+        let start = word & !(GRANULE.0 - 1);
+        if entry.start.addr() == start {
+            // The same, but known earlier: also where low bits of the word tell what it leads to.
+            entry.start = core::ptr::with_exposed_provenance_mut(apart(start));
         }
         Some(entry)
     }

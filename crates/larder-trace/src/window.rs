@@ -7,6 +7,7 @@
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::cells::{Cells, Located, TOGETHER};
+use crate::objects::Inner;
 use crate::volley::{Asked, Records, Special, Volley};
 
 /// Words in a window.
@@ -128,12 +129,17 @@ pub trait Look {
     /// # Safety
     /// The processor has what the form asks for.
     #[inline(always)]
-    unsafe fn locate(words: &mut [usize; TOGETHER], cells: &Cells, all: bool, located: &mut Located) -> Option<usize> {
-        located.find(words, cells, all)
+    unsafe fn locate(
+        words: &mut [usize; TOGETHER],
+        cells: &Cells,
+        inner: Inner,
+        located: &mut Located,
+    ) -> Option<usize> {
+        located.find(words, cells, inner)
     }
 
     /// Finds out where the objects are that the `n` words (1 to [`LANES`](crate::volley::LANES)) at `at` lead to, each in the lane of its
-    /// number. `all` as in [`Located::find`]. The lanes among `others` are left to the caller, with the volley's
+    /// number. `inner` as in [`Located::find`]. The lanes among `others` are left to the caller, with the volley's
     /// width; `asked` has what to ask for, and nothing of it was asked for yet.
     ///
     /// # Safety
@@ -143,7 +149,7 @@ pub trait Look {
         _at: *const usize,
         _n: usize,
         _records: Records,
-        _all: bool,
+        _inner: Inner,
         _volley: &mut Volley,
         _asked: &mut Asked,
     ) -> Special {

@@ -62,6 +62,10 @@ impl Objects for Cells {
         true
     }
 
+    fn near_displacements(self) -> u64 {
+        1
+    }
+
     fn look_up(self, word: usize, _: bool) -> Option<usize> {
         let (block, cell) = ((word - self.first) / BLOCK.0, (word - self.first) % BLOCK.0 / CELL);
         (cell < IN_BLOCK).then_some(block * IN_BLOCK + cell)

@@ -7,6 +7,7 @@ use larder_units::BLOCK;
 
 use super::{Look, NARROW, Range};
 use crate::cells::{Cells, ENOUGH, Located, NEWEST, TOGETHER};
+use crate::objects::Inner;
 use crate::volley::{Asked, Most, NO_RECORD, NOWHERE, Record, Records, Special, Volley};
 
 /// Words in a register of AVX2.
@@ -175,6 +176,23 @@ impl Inside {
     }
 }
 
+/// The lowest bit of each lane: whether a word counts that points so far into an object. What lies beyond 64 bytes does not.
+#[inline(always)]
+unsafe fn are_near(displacements: __m256i, inner: Inner) -> __m256i {
+    // SAFETY: the caller has AVX2.
+    unsafe { _mm256_srlv_epi64(_mm256_set1_epi64x(inner.near.cast_signed()), displacements) }
+}
+
+/// The same, in all bits of the lane.
+#[inline(always)]
+unsafe fn count(displacements: __m256i, inner: Inner) -> __m256i {
+    // SAFETY: the caller has AVX2.
+    unsafe {
+        let one = _mm256_set1_epi64x(1);
+        _mm256_cmpeq_epi64(_mm256_and_si256(are_near(displacements, inner), one), one)
+    }
+}
+
 /// Bytes in a cache line, which holds eight words.
 const LINE: i64 = 64;
 
@@ -322,7 +340,7 @@ impl Columns {
 unsafe fn aim_whole(
     at: *const usize,
     records: Records,
-    all: bool,
+    inner: Inner,
     volley: &mut Volley,
     asked: &mut Asked,
 ) -> Option<Special> {
@@ -344,9 +362,10 @@ unsafe fn aim_whole(
         {
             return None;
         }
-        if !all {
-            let inside = _mm256_or_si256(low.displacements(), high.displacements());
-            if _mm256_testz_si256(inside, inside) == 0 {
+        if !inner.all {
+            let one = _mm256_set1_epi64x(1);
+            let count = _mm256_and_si256(are_near(low.displacements(), inner), are_near(high.displacements(), inner));
+            if _mm256_testc_si256(count, one) == 0 {
                 return None;
             }
         }
@@ -382,7 +401,7 @@ unsafe fn aim_half(
     at: *const usize,
     n: usize,
     records: Records,
-    all: bool,
+    inner: Inner,
     volley: &mut Volley,
     asked: &mut Asked,
     lane: usize,
@@ -395,8 +414,8 @@ unsafe fn aim_half(
         let states = _mm256_and_si256(columns.state_and_cell, _mm256_set1_epi64x(0xFF));
         let is_small = _mm256_cmpeq_epi64(states, _mm256_set1_epi64x(i64::from(Record::CELLS_STATE)));
         let is_cell = _mm256_cmpgt_epi64(columns.counts, columns.numbers);
-        let is_start = _mm256_cmpeq_epi64(columns.displacements(), _mm256_setzero_si256());
-        let keeps = if all { is_cell } else { _mm256_and_si256(is_cell, is_start) };
+        let counts = if inner.all { is_cell } else { count(columns.displacements(), inner) };
+        let keeps = _mm256_and_si256(is_cell, counts);
         let good = _mm256_and_si256(is_small, keeps);
         let nowhere = _mm256_set1_epi64x((&raw const NOWHERE).addr() as i64);
         let marks = _mm256_blendv_epi8(nowhere, columns.marks, good);
@@ -428,14 +447,14 @@ unsafe fn aim_any(
     at: *const usize,
     n: usize,
     records: Records,
-    all: bool,
+    inner: Inner,
     volley: &mut Volley,
     asked: &mut Asked,
 ) -> Special {
     // SAFETY: the caller's promise; the columns are as long as two registers, and aligned.
     unsafe {
         volley.alike = false;
-        let (low, low_most) = aim_half(at, n.min(LANES), records, all, volley, asked, 0);
+        let (low, low_most) = aim_half(at, n.min(LANES), records, inner, volley, asked, 0);
         if n <= LANES {
             let nowhere = _mm256_set1_epi64x((&raw const NOWHERE).addr() as i64);
             for column in [&mut volley.marks, &mut asked.first].into_iter().chain(&mut asked.beyond) {
@@ -444,7 +463,7 @@ unsafe fn aim_any(
             volley.most = low_most;
             return low;
         }
-        let (high, high_most) = aim_half(at.add(LANES), n - LANES, records, all, volley, asked, LANES);
+        let (high, high_most) = aim_half(at.add(LANES), n - LANES, records, inner, volley, asked, LANES);
         volley.most = low_most.max(high_most);
         Special {
             others: low.others | high.others << LANES,
@@ -586,23 +605,28 @@ impl Look for Avx2 {
         at: *const usize,
         n: usize,
         records: Records,
-        all: bool,
+        inner: Inner,
         volley: &mut Volley,
         asked: &mut Asked,
     ) -> Special {
         // SAFETY: the caller has AVX2, and vouches for the words and the records.
         unsafe {
             if n == TOGETHER
-                && let Some(special) = aim_whole(at, records, all, volley, asked)
+                && let Some(special) = aim_whole(at, records, inner, volley, asked)
             {
                 return special;
             }
-            aim_any(at, n, records, all, volley, asked)
+            aim_any(at, n, records, inner, volley, asked)
         }
     }
 
     #[inline(always)]
-    unsafe fn locate(words: &mut [usize; TOGETHER], cells: &Cells, all: bool, located: &mut Located) -> Option<usize> {
+    unsafe fn locate(
+        words: &mut [usize; TOGETHER],
+        cells: &Cells,
+        inner: Inner,
+        located: &mut Located,
+    ) -> Option<usize> {
         // SAFETY: the caller has AVX2; the arrays are as long as two registers.
         unsafe {
             let (mut here, mut valid) = (0u8, 0u8);
@@ -618,7 +642,8 @@ impl Look for Avx2 {
                 let block = _mm256_set1_epi64x(!(BLOCK.0 as i64 - 1));
                 let is_here = _mm256_cmpeq_epi64(_mm256_and_si256(within, block), _mm256_setzero_si256());
                 let is_cell = _mm256_cmpgt_epi64(_mm256_set1_epi64x(cells.count as i64), numbers);
-                let counts = if all { _mm256_set1_epi64x(-1) } else { _mm256_cmpeq_epi64(within, offsets) };
+                let counts =
+                    if inner.all { _mm256_set1_epi64x(-1) } else { count(_mm256_sub_epi64(within, offsets), inner) };
                 let is_object = _mm256_and_si256(is_cell, counts);
                 // A word behind the last cell is no object's: it is not left over.
                 let is_none = _mm256_andnot_si256(is_cell, is_here);

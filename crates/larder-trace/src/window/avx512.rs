@@ -7,7 +7,18 @@ use larder_units::BLOCK;
 
 use super::{Look, Range, WIDTH};
 use crate::cells::{Cells, ENOUGH, Located, NEWEST, TOGETHER};
+use crate::objects::Inner;
 use crate::volley::{Asked, Most, NO_RECORD, NOWHERE, Record, Records, Special, Volley};
+
+/// Whether words count that point so far into an object. What lies beyond 64 bytes does not.
+#[inline(always)]
+unsafe fn count(displacements: __m512i, inner: Inner) -> u8 {
+    // SAFETY: the caller has AVX-512.
+    unsafe {
+        let near = _mm512_srlv_epi64(_mm512_set1_epi64(inner.near.cast_signed()), displacements);
+        _mm512_test_epi64_mask(near, _mm512_set1_epi64(1))
+    }
+}
 
 /// 8 words in an instruction, and no branch beyond the second. Needs AVX-512 F.
 pub struct Avx512;
@@ -140,7 +151,7 @@ impl Look for Avx512 {
         at: *const usize,
         n: usize,
         records: Records,
-        all: bool,
+        inner: Inner,
         volley: &mut Volley,
         asked: &mut Asked,
     ) -> Special {
@@ -195,7 +206,7 @@ impl Look for Avx512 {
             let from = _mm512_mul_epu32(numbers, cells);
             let is_cell = _mm512_cmplt_epu64_mask(numbers, counts);
             let is_small = is_in(Record::CELLS_STATE, state_and_cell);
-            let keeps = if all { u8::MAX } else { _mm512_cmpeq_epi64_mask(within, from) };
+            let keeps = if inner.all { u8::MAX } else { count(_mm512_sub_epi64(within, from), inner) };
             let good = is_small & is_cell & keeps;
             let starts = _mm512_add_epi64(_mm512_sub_epi64(words, within), from);
             let nowhere = _mm512_set1_epi64((&raw const NOWHERE).addr() as i64);
@@ -223,7 +234,12 @@ impl Look for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn locate(words: &mut [usize; TOGETHER], cells: &Cells, all: bool, located: &mut Located) -> Option<usize> {
+    unsafe fn locate(
+        words: &mut [usize; TOGETHER],
+        cells: &Cells,
+        inner: Inner,
+        located: &mut Located,
+    ) -> Option<usize> {
         // SAFETY: the caller has AVX-512; the arrays are as long as the register.
         unsafe {
             let at = words.as_mut_ptr().cast();
@@ -237,7 +253,7 @@ impl Look for Avx512 {
             let starts = _mm512_add_epi64(offsets, first);
             let here = _mm512_cmplt_epu64_mask(within, _mm512_set1_epi64(BLOCK.0 as i64));
             let cell = _mm512_cmplt_epu64_mask(numbers, _mm512_set1_epi64(cells.count as i64));
-            let counts = if all { u8::MAX } else { _mm512_cmpeq_epi64_mask(within, offsets) };
+            let counts = if inner.all { u8::MAX } else { count(_mm512_sub_epi64(within, offsets), inner) };
             let valid = here & cell & counts;
             let mut keep = |numbers, starts| {
                 _mm512_storeu_si512(located.numbers.as_mut_ptr().cast(), numbers);
