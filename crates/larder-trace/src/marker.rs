@@ -23,7 +23,7 @@ use crate::objects::{Inner, Interior, Objects};
 use crate::public::{self, Public, Shared};
 use crate::stack::Stack;
 use crate::volley::{LANES, Volleys};
-use crate::walk::{Trail, Walk, Walks};
+use crate::walk::{FEW, Trail, Walk, Walks};
 use crate::window::{self, Form, Portable};
 pub use crate::words::WORDS;
 use crate::words::Words;
@@ -49,8 +49,6 @@ const ROOM: usize = BATCH * PIECE / size_of::<usize>() + STEPS * window::NARROW;
 const _: () = assert!(ROOM <= 3 * WORDS / 4);
 /// As many addresses as are worth a look at what they refer to: the beginning of a long array.
 const MANY: usize = 32;
-/// Words that are too few for a volley, while none waits.
-const FEW: usize = 3;
 /// Entries on its stack up to which a marker lets pieces of long objects pile up for others.
 const MOST_PILED: usize = 4096;
 /// Entries that client mark procedures can push in one call: 16 MiB of address space, touched as needed; less where stacks are bounded
@@ -606,8 +604,12 @@ impl<'a, H: Objects> Marker<'a, H> {
                     if (volleys.is_full() || has_few)
                         && let Some(volley) = volleys.oldest()
                     {
+                        let before = words.len();
                         is_long = hot.scan_volley::<L>(&mut words, volley, ready);
                         width.see(is_long);
+                        if clustered && is_long && words.len() >= before + MANY {
+                            of_array = words.len();
+                        }
                     }
                     if let Some((taken, _)) = early {
                         hot.aim::<L>(&taken, LANES, &mut volleys, inner);

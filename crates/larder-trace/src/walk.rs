@@ -7,7 +7,7 @@
 
 use crate::described;
 use crate::descriptor::Entry;
-use crate::hot::Hot;
+use crate::hot::{Hot, PIECE, collect_wide};
 use crate::objects::{Marked, Objects};
 use crate::window::{self, Look, Portable};
 #[cfg(target_arch = "x86_64")]
@@ -18,6 +18,8 @@ use larder_units::GRANULE;
 
 /// Entries at the side, after which the walk is left: their words are worth a volley.
 const ENOUGH: usize = 4;
+/// Words that are too few for a volley: they are gone through one by one.
+pub const FEW: usize = 3;
 /// Elements after which it is left, so that whoever interrupts the marker does not wait for the end of the list.
 const STEPS: usize = 1024;
 
@@ -219,7 +221,16 @@ impl<H: Objects> Hot<H> {
                     unsafe { words.grow(n as usize) };
                     break (None, None, n as usize > window::NARROW);
                 }
-                break (Some(entry), None, true);
+                if length > PIECE / size_of::<usize>() {
+                    break (Some(entry), None, true);
+                }
+                // SAFETY: as in `drain_with`; there is room for a piece.
+                unsafe { words.grow(collect_wide::<L>(at, length, range, words.top())) };
+                if words.len() > FEW {
+                    break (None, None, true);
+                }
+                (next, leads) = (words.pop(), false);
+                continue;
             }
             // SAFETY: as in `drain_with`.
             let inside = unsafe { L::look(at, length, range) };
