@@ -429,6 +429,12 @@ impl Objects for View {
     }
 
     #[inline(always)]
+    fn is_marked(self, mark: &AtomicU8) -> bool {
+        // Relaxed: as in `mark`.
+        self.epochs.is_marked(mark.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
     fn is_known(self, mark: &AtomicU8) -> bool {
         // Relaxed: as in `mark`.
         !self.epochs.is_unmarked(mark.load(Ordering::Relaxed))

@@ -65,6 +65,8 @@ pub struct Hot<H: Objects> {
     pub refused: Option<Entry>,
     /// One was refused after that, and is lost.
     pub overflowed: bool,
+    /// Where a marked object begins to which several words led, as it seems: 0 where none is known. It is not worth more looks.
+    pub known: usize,
 }
 
 impl<H: Objects> Hot<H> {
@@ -371,7 +373,7 @@ impl<H: Objects> Hot<H> {
     /// Leaves out what is long and marked already: elements of many structures refer to a type, or to a parent, which needs neither many requests nor a wide
     /// look at all others. (The marks of long objects lie close together, and are soon in the nearest cache.) Whether there was any.
     #[inline(always)]
-    fn leave_known(&self, volley: &mut Volley, asked: &mut Asked, special: &mut Special) -> bool {
+    fn leave_known(&mut self, volley: &mut Volley, asked: &mut Asked, special: &mut Special) -> bool {
         let nowhere = (&raw const NOWHERE).expose_provenance();
         let (mut rest, mut known) = (special.long, 0);
         while rest != 0 {
@@ -380,6 +382,7 @@ impl<H: Objects> Hot<H> {
             // SAFETY: it was aimed.
             if self.heap.is_known(unsafe { volley.mark(lane) }) {
                 known |= 1 << lane;
+                self.see_known(volley, lane);
                 (volley.marks[lane], asked.first[lane]) = (nowhere, nowhere);
                 asked.beyond.iter_mut().for_each(|beyond| beyond[lane] = nowhere);
             }
@@ -431,10 +434,12 @@ impl<H: Objects> Hot<H> {
         let mut is_long = false;
         // Of its own: as in `scan_alike`.
         let (heap, mut tally) = (self.heap, self.tally);
+        let mut known = LANES;
         // No closure: one that is not inlined has no vector instructions.
         for lane in 0..LANES {
             // SAFETY: it was aimed.
             if !heap.mark_byte(unsafe { volley.mark(lane) }) {
+                known = lane;
                 continue;
             }
             tally.bytes += volley.bytes[lane];
@@ -451,7 +456,19 @@ impl<H: Objects> Hot<H> {
             }
         }
         self.tally = tally;
+        if known < LANES {
+            self.see_known(volley, known);
+        }
         is_long
+    }
+
+    /// What this lane's word leads to was marked before, if there is an object.
+    #[inline(always)]
+    fn see_known(&mut self, volley: &Volley, lane: usize) {
+        // SAFETY: it was aimed.
+        if self.heap.is_marked(unsafe { volley.mark(lane) }) {
+            self.known = volley.starts[lane];
+        }
     }
 
     /// The same for a volley whose objects are alike, with so many words, `MOST` at most: one mask is enough for them.
@@ -467,19 +484,24 @@ impl<H: Objects> Hot<H> {
         let length = unsafe { L::length::<MOST>(length) };
         // Of its own: a mark that is stored could be any byte that others see.
         let heap = self.heap;
-        let (mut top, mut objects) = (words.top(), 0);
+        let (mut top, mut objects, mut known) = (words.top(), 0, LANES);
         for_each_lane!(lane => {
             // SAFETY: it was aimed.
             if heap.mark_byte(unsafe { volley.mark(lane) }) {
                 objects += 1;
                 // SAFETY: as in `drain_with`; the caller has seen to room for a piece.
                 unsafe { top = top.add(L::collect_alike::<MOST>(volley.entry(lane).first(), length, ready, top)) };
+            } else {
+                known = lane;
             }
         });
         // SAFETY: so many were written.
         unsafe { words.grow(top.offset_from_unsigned(words.top())) };
         self.tally.objects += objects;
         self.tally.bytes += objects * volley.bytes[0];
+        if known < LANES {
+            self.see_known(volley, known);
+        }
     }
 
     /// Takes the place that has waited longest out of the queue, which is not empty. `empty_at` is as in the marker.
@@ -598,16 +620,15 @@ impl<H: Objects> Hot<H> {
 
     /// Marks a cluster, and adds the addresses in its objects.
     #[inline(always)]
-    pub fn scan_cluster<L: Look>(&mut self, words: &mut Words, (cells, located): &(Cells, Located)) {
+    pub fn scan_cluster<L: Look>(&mut self, words: &mut Words, (cells, located): &(Cells, Located), ready: L::Ready) {
         let marked = self.mark_located(cells, located);
         // The newest word's object last, so that what is in it comes first.
         // SAFETY: as in `drain_with`; the caller has seen to room.
         unsafe {
             if marked == u8::MAX {
-                words.grow(L::collect_each(&located.starts, cells.words, self.heap.range(), words.top()));
+                words.grow(L::collect_each(&located.starts, cells.words, ready, words.top()));
                 return;
             }
-            let ready = L::ready(self.heap.range());
             let mut rest = marked;
             while rest != 0 {
                 let start = located.starts[rest.trailing_zeros() as usize];

@@ -297,6 +297,7 @@ impl<'a, H: Objects> Marker<'a, H> {
             tally: self.tally,
             refused: None,
             overflowed: false,
+            known: 0,
         }
     }
 
@@ -408,7 +409,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         let all = heap.counts_everywhere(Interior::AsConfigured);
         let inner = Inner { all, near: heap.near_displacements() };
         // SAFETY: the caller has seen to the processor.
-        let ready = unsafe { L::ready(range) };
+        let mut ready = unsafe { L::ready(range) };
         // SAFETY: the marker's own memory for this; `prepare` uses it where there are no words only.
         let mut words = unsafe { Words::new(self.own.words) };
         let mut hot = self.lift();
@@ -571,7 +572,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                     if (clusters.is_full() || words.len() < TOGETHER)
                         && let Some(cluster) = clusters.oldest()
                     {
-                        hot.scan_cluster::<L>(&mut words, cluster);
+                        hot.scan_cluster::<L>(&mut words, cluster, ready);
                         continue;
                     }
                     of_array = of_array.min(words.len());
@@ -607,6 +608,8 @@ impl<'a, H: Objects> Marker<'a, H> {
                         let before = words.len();
                         is_long = hot.scan_volley::<L>(&mut words, volley, ready);
                         width.see(is_long);
+                        // SAFETY: the caller has seen to the processor.
+                        ready = unsafe { L::without(ready, hot.known) };
                         if clustered && is_long && words.len() >= before + MANY {
                             of_array = words.len();
                         }

@@ -146,6 +146,9 @@ pub trait Objects: Copy {
     /// Client mark procedures were called on this thread: what they have marked themselves is to be counted.
     fn procs_returned(self);
 
+    /// Whether the mark byte is a marked object's.
+    fn is_marked(self, mark: &AtomicU8) -> bool;
+
     /// Whether there is nothing to mark at the mark byte: no object, or one that is marked.
     fn is_known(self, mark: &AtomicU8) -> bool;
 

@@ -51,6 +51,15 @@ pub trait Look {
     /// The processor has what the form asks for.
     unsafe fn ready(range: Range) -> Self::Ready;
 
+    /// The same, but one address is left out, in place of the one that was left out before, where the form does that at no cost. No [`Look::look`] does.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn without(ready: Self::Ready, _address: usize) -> Self::Ready {
+        ready
+    }
+
     /// A bit for each of the first `n` words (1 to [`WIDTH`]) at `at`: whether it is inside the range.
     ///
     /// # Safety
@@ -161,13 +170,13 @@ pub trait Look {
     /// # Safety
     /// As there, for each; `out` has room for 8 words for each.
     #[inline(always)]
-    unsafe fn collect_each(starts: &[usize; TOGETHER], n: usize, range: Range, out: *mut usize) -> usize {
+    unsafe fn collect_each(starts: &[usize; TOGETHER], n: usize, ready: Self::Ready, out: *mut usize) -> usize {
         // SAFETY: the caller's promise.
         unsafe {
             if n <= 4 {
-                Self::collect_each_of::<4>(starts, n, range, out)
+                Self::collect_each_of::<4>(starts, n, ready, out)
             } else {
-                Self::collect_each_of::<8>(starts, n, range, out)
+                Self::collect_each_of::<8>(starts, n, ready, out)
             }
         }
     }
@@ -180,12 +189,12 @@ pub trait Look {
     unsafe fn collect_each_of<const MOST: usize>(
         starts: &[usize; TOGETHER],
         n: usize,
-        range: Range,
+        ready: Self::Ready,
         out: *mut usize,
     ) -> usize {
         // SAFETY: the caller's promise.
         unsafe {
-            let (ready, length) = (Self::ready(range), Self::length::<MOST>(n));
+            let length = Self::length::<MOST>(n);
             let mut found = 0;
             for start in starts {
                 let start = core::ptr::with_exposed_provenance(*start);

@@ -129,6 +129,10 @@ impl Objects for Cells {
 
     fn procs_returned(self) {}
 
+    fn is_marked(self, mark: &AtomicU8) -> bool {
+        mark.load(Ordering::Relaxed) != 0
+    }
+
     fn is_known(self, mark: &AtomicU8) -> bool {
         core::ptr::eq(mark, &raw const NOWHERE) || mark.load(Ordering::Relaxed) != 0
     }

@@ -124,6 +124,8 @@ unsafe fn permuted(words: __m256i, orders: &Orders, bits: u32) -> __m256i {
 pub struct Inside {
     base: __m256i,
     span: __m256i,
+    /// An address that is not wanted, or none.
+    but: __m256i,
 }
 
 impl Inside {
@@ -134,6 +136,7 @@ impl Inside {
             Self {
                 base: _mm256_set1_epi64x((range.base as i64).wrapping_add(i64::MIN)),
                 span: _mm256_set1_epi64x((range.span as i64).wrapping_add(i64::MIN)),
+                but: _mm256_setzero_si256(),
             }
         }
     }
@@ -164,12 +167,13 @@ impl Inside {
         unsafe { bits_of(self.are(words)) }
     }
 
-    /// Writes those of the words that are inside to `out`, in this order, and something behind them; returns how many they are.
+    /// Writes those of the words that are inside and wanted to `out`, in this order, and something behind them; returns how many they are.
     #[inline(always)]
     unsafe fn compress(self, words: __m256i, orders: &Orders, out: *mut usize) -> usize {
         // SAFETY: the caller has AVX2, and there is room for four words.
         unsafe {
-            let bits = self.bits(words);
+            let wanted = _mm256_andnot_si256(_mm256_cmpeq_epi64(words, self.but), self.are(words));
+            let bits = bits_of(wanted);
             _mm256_storeu_si256(out.cast(), permuted(words, orders, bits));
             bits.count_ones() as usize
         }
@@ -513,6 +517,12 @@ impl Look for Avx2 {
     unsafe fn ready(range: Range) -> Inside {
         // SAFETY: the caller has AVX2.
         unsafe { Inside::of(range) }
+    }
+
+    #[inline(always)]
+    unsafe fn without(ready: Inside, address: usize) -> Inside {
+        // SAFETY: the caller has AVX2.
+        Inside { but: unsafe { _mm256_set1_epi64x(address as i64) }, ..ready }
     }
 
     #[inline(always)]
