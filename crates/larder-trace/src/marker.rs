@@ -606,10 +606,10 @@ impl<'a, H: Objects> Marker<'a, H> {
                         && let Some(volley) = volleys.oldest()
                     {
                         let before = words.len();
-                        is_long = hot.scan_volley::<L>(&mut words, volley, ready);
-                        width.see(is_long);
                         // SAFETY: the caller has seen to the processor.
                         ready = unsafe { L::without(ready, hot.known) };
+                        is_long = hot.scan_volley::<L>(&mut words, volley, ready);
+                        width.see(is_long);
                         if clustered && is_long && words.len() >= before + MANY {
                             of_array = words.len();
                         }
