@@ -14,7 +14,7 @@ impl Guess {
     #[inline(always)]
     pub fn is_likely(&mut self) -> bool {
         const OFTEN: u32 = 4;
-        const NOW_AND_THEN: u32 = 8;
+        const NOW_AND_THEN: u32 = 64;
         let likely = self.missed < OFTEN || self.missed.is_multiple_of(NOW_AND_THEN);
         self.missed = self.missed.wrapping_add(u32::from(!likely));
         likely
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_some_looks_in_vain_there_is_one_in_eight_until_one_is_worth_it() {
+    fn after_some_looks_in_vain_there_are_few_until_one_is_worth_it() {
         let mut guess = Guess::NEW;
         let mut look = |worth: bool| {
             let likely = guess.is_likely();
@@ -42,9 +42,9 @@ mod tests {
             likely
         };
         assert!((0..4).all(|_| look(false)));
-        assert_eq!((0..800).filter(|_| look(false)).count(), 100);
+        assert_eq!((0..6400).filter(|_| look(false)).count(), 100);
         // The next one that happens is worth it, and so are all.
-        assert!((0..8).any(|_| look(true)));
+        assert!((0..64).any(|_| look(true)));
         assert!((0..100).all(|_| look(true)));
     }
 }

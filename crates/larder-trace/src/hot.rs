@@ -584,7 +584,7 @@ impl<H: Objects> Hot<H> {
     /// Moves the newest words to the clusters that wait, or marks them if they are leaves, if what they refer to lies in one block. False where it does not, or they are too
     /// few: then nothing happened. There is room.
     #[inline(always)]
-    pub fn take_cluster<L: Look, const QUEUED: bool>(
+    pub fn take_cluster<L: Look, const QUEUED: bool, const AIMED: bool>(
         &mut self,
         words: &mut Words,
         clusters: &mut Clusters,
@@ -610,11 +610,14 @@ impl<H: Objects> Hot<H> {
         if cells.words == 0 {
             // Their mark bytes lie close together, and their memory is not looked at.
             self.mark_located(&cells, located);
+            clusters.guess(of).see(true);
         } else {
             *place = cells;
             clusters.come(QUEUED);
+            if !AIMED {
+                clusters.guess(of).see(true);
+            }
         }
-        clusters.guess(of).see(true);
         true
     }
 

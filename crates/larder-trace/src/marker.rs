@@ -572,12 +572,19 @@ impl<'a, H: Objects> Marker<'a, H> {
                     if (clusters.is_full() || words.len() < TOGETHER)
                         && let Some(cluster) = clusters.oldest()
                     {
+                        let before = words.len();
                         hot.scan_cluster::<L>(&mut words, cluster, ready);
+                        if AIMED {
+                            // What leads on is marked as fast in volleys, which wait for more at a time.
+                            clusters.guess(Of::Array).see(words.len() - before < TOGETHER / 2);
+                        }
                         continue;
                     }
                     of_array = of_array.min(words.len());
                     let of = if of_array == words.len() { Of::Array } else { Of::Others };
-                    if of_array >= TOGETHER && hot.take_cluster::<L, QUEUED>(&mut words, &mut clusters, of, inner) {
+                    if of_array >= TOGETHER
+                        && hot.take_cluster::<L, QUEUED, AIMED>(&mut words, &mut clusters, of, inner)
+                    {
                         continue;
                     }
                 }
