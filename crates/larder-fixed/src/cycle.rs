@@ -485,7 +485,7 @@ struct Stage<'a> {
 /// The cycle proper, with what is live of this thread's stacks published.
 fn collect_standing(stage: &mut Stage<'_>) {
     aftermath::settle_events();
-    lock::acquire_for_client();
+    lock::acquire_to_stop();
     hooks::event(Event::Start);
     hooks::call(&hooks::START);
     finalization::decide_toggles();

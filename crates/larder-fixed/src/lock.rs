@@ -6,18 +6,21 @@
 //! Order of locks: loader, cycle, allocation, registry, classes, large objects, pool.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use larder_sync::lock::Lock;
-use larder_sys::tls;
+use larder_sys::memory::KeepErrno;
 use larder_sys::unwind::{self, Function, Unwound};
+use larder_sys::{thread, tls};
 use larder_threads::defer;
+use larder_units::Nanos;
 
 pub(crate) static ALLOCATION: Lock = Lock::new();
 
 /// Runs `f` with the lock held. An allocation in a signal handler that interrupts it does not collect.
 pub fn with<R>(f: impl FnOnce() -> R) -> R {
     acquire();
+    CALLED.store(false, Ordering::Relaxed);
     let result = f();
     // SAFETY: taken above.
     unsafe { release() };
@@ -59,6 +62,32 @@ impl Unwound for Held {
 /// Sync: only a thread's own store makes it the thread's own.
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
 
+/// Whether it was last taken for a client's functions. Sync: `ALLOCATION`.
+static CALLED: AtomicBool = AtomicBool::new(false);
+
+/// How long a thread that gave it back behind a client's function is left running before it is stopped.
+const GRACE: Nanos = Nanos(50_000);
+
+/// [`acquire_for_client`] by a collector, before it stops the world. Where it has to wait for a thread that runs a client's function, that is left the time to come out of
+/// here. A client that changes under the lock what its mark procedures read may do the last of it behind the call: Guile 3.0 moves a thread's stack so, and where a collection comes
+/// between, returns memory to the kernel that is not its own. And it would nearly always come between: the thread gives the lock back by the system call that wakes the
+/// collector, and is in it still when it is stopped.
+pub fn acquire_to_stop() {
+    let deferral = defer::enter();
+    let is_free = ALLOCATION.try_lock_raw();
+    if is_free {
+        core::mem::forget(deferral);
+    } else {
+        drop(deferral);
+        acquire();
+        if CALLED.load(Ordering::Relaxed) {
+            let _errno = KeepErrno::new();
+            thread::sleep(GRACE);
+        }
+    }
+    HOLDER.store(tls::block().addr(), Ordering::Relaxed);
+}
+
 /// Whether the calling thread holds the lock for a client's function.
 pub fn is_held() -> bool {
     HOLDER.load(Ordering::Relaxed) == tls::block().addr()
@@ -67,6 +96,7 @@ pub fn is_held() -> bool {
 /// Takes the lock for functions of a client that run until [`release_from_client`].
 pub fn acquire_for_client() {
     acquire();
+    CALLED.store(true, Ordering::Relaxed);
     HOLDER.store(tls::block().addr(), Ordering::Relaxed);
 }
 

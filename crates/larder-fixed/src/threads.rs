@@ -352,7 +352,7 @@ pub(crate) fn with_stopped_world(f: impl FnOnce()) {
 pub fn stop_world() {
     let mask = gate::mask();
     gate::keep_collectors_out();
-    crate::lock::acquire_for_client();
+    crate::lock::acquire_to_stop();
     mask.set();
     core::mem::ManuallyDrop::new(REGISTRY.lock_to_stop()).stop_world();
     EXTERNAL.store(1, Ordering::Relaxed);

@@ -36,11 +36,11 @@ pub fn yield_now() {
     unsafe { libc::sched_yield() };
 }
 
-/// Sleeps for at least so long, unless a handler runs.
+/// Sleeps for at least so long, unless a handler runs. Not by a call of the C library, which a program may have replaced.
 pub fn sleep(time: larder_units::Nanos) {
     let time = libc::timespec { tv_sec: (time.0 / 1_000_000_000) as i64, tv_nsec: (time.0 % 1_000_000_000) as i64 };
     // SAFETY: the time is whole, and nobody asks for the rest.
-    unsafe { libc::nanosleep(&time, core::ptr::null_mut()) };
+    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, core::ptr::null_mut::<libc::timespec>()) };
 }
 
 /// The thread pointer: the address of the thread control block.

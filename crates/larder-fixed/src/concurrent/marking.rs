@@ -158,7 +158,7 @@ fn start_in_stopped_world() {
 /// Stops the world for `f`, which has the locks of the classes and of the large objects as well. Returns when that was asked for, and when
 /// it was over. The caller holds the cycle lock.
 pub(super) fn in_short_stop(kind: PhaseKind, f: impl FnOnce()) -> (Nanos, Nanos) {
-    lock::acquire_for_client();
+    lock::acquire_to_stop();
     let begun = clock::now();
     let registry = REGISTRY.lock_to_stop();
     let threads = cycle::stop_between_no_vectors(&registry).signalled as usize;
