@@ -20,6 +20,8 @@ use larder_units::GRANULE;
 const ENOUGH: usize = 4;
 /// Words that are too few for a volley: they are gone through one by one.
 pub const FEW: usize = 3;
+/// Bytes in a line of the cache.
+const LINE: usize = 64;
 /// Elements after which it is left, so that whoever interrupts the marker does not wait for the end of the list.
 const STEPS: usize = 1024;
 
@@ -28,6 +30,8 @@ const STEPS: usize = 1024;
 #[derive(Clone, Copy, Default)]
 struct Chain {
     last: usize,
+    /// What lies some objects further on; 0 where they do not lie so.
+    ahead: usize,
 }
 
 impl Chain {
@@ -36,13 +40,21 @@ impl Chain {
     fn see(&mut self, at: usize) {
         const NEAR: usize = 512;
         const AHEAD: usize = 8;
-        const LINE: usize = 64;
         let step = at.wrapping_sub(self.last);
         self.last = at;
+        self.ahead = 0;
         if step.wrapping_add(NEAR) < 2 * NEAR {
-            let further = at.wrapping_add(step.wrapping_mul(AHEAD));
-            prefetch(further);
-            prefetch(further.wrapping_add(LINE));
+            self.ahead = at.wrapping_add(step.wrapping_mul(AHEAD));
+            prefetch(self.ahead);
+            prefetch(self.ahead.wrapping_add(LINE));
+        }
+    }
+
+    /// It has so many bytes: so may what lies further on.
+    #[inline(always)]
+    fn see_wide(&self, bytes: usize) {
+        if self.ahead != 0 {
+            (2 * LINE..bytes).step_by(LINE).for_each(|line| prefetch(self.ahead.wrapping_add(line)));
         }
     }
 }
@@ -224,6 +236,7 @@ impl<H: Objects> Hot<H> {
                 if length > PIECE / size_of::<usize>() {
                     break (Some(entry), None, true);
                 }
+                chain.see_wide(length * size_of::<usize>());
                 // SAFETY: as in `drain_with`; there is room for a piece.
                 unsafe { words.grow(collect_wide::<L>(at, length, range, words.top())) };
                 if words.len() > FEW {
