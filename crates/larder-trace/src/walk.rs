@@ -132,6 +132,8 @@ pub struct Walk<H: Objects> {
 #[derive(Clone, Copy, Default)]
 pub struct Trail {
     shape: Shape,
+    /// That of an element before of another shape: elements and what they refer to take turns.
+    other: Shape,
     chain: Chain,
 }
 
@@ -186,7 +188,7 @@ impl<H: Objects> Hot<H> {
     /// `words`, where there is room for a batch, and on the stack. Whether the last object was no narrow one.
     #[inline(always)]
     fn walk<L: Look>(&mut self, words: &mut Words, trail: &mut Trail, all: bool) -> bool {
-        let Trail { shape, chain } = trail;
+        let Trail { shape, other, chain } = trail;
         let range = self.heap.range();
         let mut side = Side { entries: [Entry::at(0, 0); ENOUGH + Shape::MOST], n: 0 };
         let mut steps = STEPS;
@@ -248,7 +250,10 @@ impl<H: Objects> Hot<H> {
             // SAFETY: as in `drain_with`.
             let inside = unsafe { L::look(at, length, range) };
             if inside != shape.inside {
-                *shape = Shape::of(inside);
+                core::mem::swap(shape, other);
+                if inside != shape.inside {
+                    *shape = Shape::of(inside);
+                }
             }
             (next, leads) = (None, false);
             if shape.n == 0 {
