@@ -197,7 +197,7 @@ impl View {
     /// Whether an object of so many bytes, whose mark byte is there, is one that is not worth many requests: it is long, and marked already. Elements of large
     /// structures refer to these again and again. (The marks of long objects lie close together, and are soon in the nearest cache.)
     #[inline(always)]
-    fn is_long_and_known(self, mark: usize, bytes: usize) -> bool {
+    fn is_known(self, mark: usize, bytes: usize) -> bool {
         // SAFETY: a mark byte of the table, which is never unmapped.
         let mark = || unsafe { &*core::ptr::with_exposed_provenance::<AtomicU8>(mark) }.load(Ordering::Relaxed);
         bytes > FEW_LINES * LINE && hint::unusual() && !self.epochs.is_unmarked(mark())
@@ -312,7 +312,7 @@ impl Objects for View {
         let scanned = spot.block.descriptor.get() != 0;
         let start = select_unpredictable(scanned, word, mark);
         hint::prefetch(start);
-        if cell > LINE && !self.is_long_and_known(mark, cell) {
+        if cell > LINE && !self.is_known(mark, cell) {
             prefetch_behind(start, start + select_unpredictable(scanned, cell - 1, 0), cell);
         }
     }
@@ -327,7 +327,7 @@ impl Objects for View {
     #[inline(always)]
     fn prefetch_others(self, spot: Spot) {
         let scanned = select_unpredictable(spot.block.descriptor.get() != 0, spot.block.cell.get() as usize, 1);
-        if !self.is_long_and_known(core::ptr::from_ref(spot.mark).addr(), scanned) {
+        if !self.is_known(core::ptr::from_ref(spot.mark).addr(), scanned) {
             prefetch_lines(spot.base, spot.base + scanned - 1, scanned);
         }
     }
@@ -392,7 +392,7 @@ impl Objects for View {
 
     #[inline(always)]
     fn prefetch_rest(self, mark: usize, start: usize, bytes: usize) {
-        if !self.is_long_and_known(mark, bytes) {
+        if !self.is_known(mark, bytes) {
             prefetch_behind(start, start + bytes.saturating_sub(1), bytes);
         }
     }
@@ -432,12 +432,6 @@ impl Objects for View {
     fn is_marked(self, mark: &AtomicU8) -> bool {
         // Relaxed: as in `mark`.
         self.epochs.is_marked(mark.load(Ordering::Relaxed))
-    }
-
-    #[inline(always)]
-    fn is_known(self, mark: &AtomicU8) -> bool {
-        // Relaxed: as in `mark`.
-        !self.epochs.is_unmarked(mark.load(Ordering::Relaxed))
     }
 
     #[inline(always)]

@@ -8,7 +8,7 @@ use crate::descriptor::{self, Entry};
 use crate::marker::Tally;
 use crate::objects::{Grey, Inner, Marked, Objects, Visit};
 use crate::stack::Cursor;
-use crate::volley::{Asked, LANES, Most, NOWHERE, Special, Volley, Volleys};
+use crate::volley::{LANES, Most, Volley, Volleys};
 use crate::window::{self, Form, Look, Portable, Range};
 use crate::words::Words;
 use larder_sys::hint::{prefetch, prefetch_early};
@@ -332,9 +332,9 @@ impl<H: Objects> Hot<H> {
     /// Looks up the first `n` words, of which there is one at least, and asks for what they lead to. There is room for a volley.
     #[inline(always)]
     pub fn aim<L: Look>(&mut self, words: &[usize; LANES], n: usize, volleys: &mut Volleys, inner: Inner) {
-        let (volley, asked, known) = volleys.free();
+        let (volley, asked) = volleys.free();
         // SAFETY: the words are in the heap's range; as for `drain_with`.
-        let mut special = unsafe { L::aim(words.as_ptr(), n, self.heap.records(), inner, volley, asked) };
+        let special = unsafe { L::aim(words.as_ptr(), n, self.heap.records(), inner, volley, asked) };
         let lanes = |bits: u8| (0..LANES).filter(move |lane| bits >> lane & 1 != 0);
         if special.others != 0 {
             volley.most = Most::Narrow;
@@ -351,8 +351,10 @@ impl<H: Objects> Hot<H> {
                 asked.beyond.iter_mut().for_each(|beyond| beyond[lane] = asked.first[lane]);
             }
         }
-        if special.long != 0 && !volley.alike && known.is_likely() {
-            known.see(self.leave_known(volley, asked, &mut special));
+        let [.., fourth, _, sixth, _, eighth] = volley.starts;
+        if fourth == eighth && sixth == eighth && n == LANES {
+            // Not when it is scanned: as many others have come by then.
+            self.see_known(volley, LANES - 1);
         }
         for (&mark, &first) in volley.marks.iter().zip(&asked.first) {
             prefetch(mark);
@@ -368,31 +370,6 @@ impl<H: Objects> Hot<H> {
             }
         }
         volleys.come(special.long != 0);
-    }
-
-    /// Leaves out what is long and marked already: elements of many structures refer to a type, or to a parent, which needs neither many requests nor a wide
-    /// look at all others. (The marks of long objects lie close together, and are soon in the nearest cache.) Whether there was any.
-    #[inline(always)]
-    fn leave_known(&mut self, volley: &mut Volley, asked: &mut Asked, special: &mut Special) -> bool {
-        let nowhere = (&raw const NOWHERE).expose_provenance();
-        let (mut rest, mut known) = (special.long, 0);
-        while rest != 0 {
-            let lane = rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            // SAFETY: it was aimed.
-            if self.heap.is_known(unsafe { volley.mark(lane) }) {
-                known |= 1 << lane;
-                self.see_known(volley, lane);
-                (volley.marks[lane], asked.first[lane]) = (nowhere, nowhere);
-                asked.beyond.iter_mut().for_each(|beyond| beyond[lane] = nowhere);
-            }
-        }
-        special.long &= !known;
-        special.longer &= !known;
-        if special.long == 0 && special.others == 0 {
-            volley.most = if special.wider & !known != 0 { Most::Eight } else { Most::Four };
-        }
-        known != 0
     }
 
     /// Marks the object of one lane; says what is to be scanned in it if it was not marked yet. The lanes in their order, so that what the
@@ -450,7 +427,13 @@ impl<H: Objects> Hot<H> {
                 // The processor asks for the memory of words that are not wanted, too: nobody has asked for a leaf's, which may never have been written.
                 let first = select_unpredictable(length == 0, volley.starts.as_ptr(), entry.first());
                 // SAFETY: as in `drain_with`; the caller has seen to room for a piece.
-                unsafe { words.grow(L::collect::<MOST>(first, length, ready, words.top())) };
+                unsafe {
+                    words.grow(if MOST == window::NARROW {
+                        L::collect_narrow(first, length, ready, words.top())
+                    } else {
+                        L::collect::<MOST>(first, length, ready, words.top())
+                    });
+                }
             } else {
                 is_long |= self.scan_other::<L>(entry, words);
             }

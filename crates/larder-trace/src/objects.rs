@@ -149,9 +149,6 @@ pub trait Objects: Copy {
     /// Whether the mark byte is a marked object's.
     fn is_marked(self, mark: &AtomicU8) -> bool;
 
-    /// Whether there is nothing to mark at the mark byte: no object, or one that is marked.
-    fn is_known(self, mark: &AtomicU8) -> bool;
-
     /// As [`Objects::mark`], by the mark byte: whether the object is allocated and was not marked yet.
     fn mark_byte(self, mark: &AtomicU8) -> bool;
 }

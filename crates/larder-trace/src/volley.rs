@@ -15,7 +15,6 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::cells::TOGETHER;
 use crate::descriptor::Entry;
-use crate::guess::Guess;
 
 /// Words that are looked up together.
 pub const LANES: usize = TOGETHER;
@@ -182,8 +181,6 @@ pub struct Special {
     pub long: u8,
     /// ... and than two.
     pub longer: u8,
-    /// Where any is long: their objects have more than four words to be scanned.
-    pub wider: u8,
 }
 
 /// How many words narrow objects have that are scanned together: what has no more is scanned without a branch that depends on how many it has, and
@@ -204,8 +201,6 @@ pub struct Volleys {
     waiting: [Volley; DEPTH],
     /// Of the one that came last.
     asked: Asked,
-    /// Whether some of what is long is marked already.
-    known: Guess,
     /// As many as should wait of such as came last.
     depth: usize,
     /// How many came.
@@ -218,7 +213,7 @@ impl Volleys {
     /// None.
     #[inline(always)]
     pub fn new() -> Self {
-        Self { waiting: [Volley::NONE; DEPTH], asked: Asked::NONE, known: Guess::NEW, depth: DEPTH, came: 0, went: 0 }
+        Self { waiting: [Volley::NONE; DEPTH], asked: Asked::NONE, depth: DEPTH, came: 0, went: 0 }
     }
 
     /// Whether none waits.
@@ -239,10 +234,10 @@ impl Volleys {
         self.came - self.went > self.depth
     }
 
-    /// Where the next goes, what is to be asked for, and whether some of what is long is marked already; there is room.
+    /// Where the next goes, and what is to be asked for; there is room.
     #[inline(always)]
-    pub fn free(&mut self) -> (&mut Volley, &mut Asked, &mut Guess) {
-        (&mut self.waiting[self.came % DEPTH], &mut self.asked, &mut self.known)
+    pub fn free(&mut self) -> (&mut Volley, &mut Asked) {
+        (&mut self.waiting[self.came % DEPTH], &mut self.asked)
     }
 
     /// What is in the free place has come; whether some of its objects may be longer than a line.

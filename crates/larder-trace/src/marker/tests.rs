@@ -133,10 +133,6 @@ impl Objects for Cells {
         mark.load(Ordering::Relaxed) != 0
     }
 
-    fn is_known(self, mark: &AtomicU8) -> bool {
-        core::ptr::eq(mark, &raw const NOWHERE) || mark.load(Ordering::Relaxed) != 0
-    }
-
     fn mark_byte(self, mark: &AtomicU8) -> bool {
         // No epoch of these is the byte of no object.
         !core::ptr::eq(mark, &raw const NOWHERE) && mark.swap(1, Ordering::Relaxed) == 0

@@ -381,12 +381,11 @@ unsafe fn aim_whole(
         // A cell of 64 bytes and less has no higher bit in what is one less.
         let one_less = |columns: &Columns| _mm256_add_epi64(columns.cells, _mm256_set1_epi64x(-1));
         let may_be_long = _mm256_or_si256(one_less(&low), one_less(&high));
-        let (mut long, mut longer, mut wider) = (0, 0, 0);
+        let (mut long, mut longer) = (0, 0);
         if _mm256_testz_si256(may_be_long, _mm256_set1_epi64x(-LINE)) == 0 {
-            let below = low.put_beyond(asked, 0, low_scanned);
-            let above = high.put_beyond(asked, LANES, high_scanned);
-            (long, longer) = (below.0 | above.0 << LANES, below.1 | above.1 << LANES);
-            wider = bits_of(low.are_wider()) | bits_of(high.are_wider()) << LANES;
+            let low = low.put_beyond(asked, 0, low_scanned);
+            let high = high.put_beyond(asked, LANES, high_scanned);
+            (long, longer) = (low.0 | high.0 << LANES, low.1 | high.1 << LANES);
         }
         // What is scanned of an object is no longer than its cell.
         volley.alike = _mm256_testz_si256(differ, differ) != 0;
@@ -395,7 +394,7 @@ unsafe fn aim_whole(
             let wider = _mm256_or_si256(low.are_wider(), high.are_wider());
             volley.most = if _mm256_testz_si256(wider, wider) == 0 { Most::Eight } else { Most::Four };
         }
-        Some(Special { others: 0, long: long as u8, longer: longer as u8, wider: wider as u8 })
+        Some(Special { others: 0, long: long as u8, longer: longer as u8 })
     }
 }
 
@@ -428,15 +427,14 @@ unsafe fn aim_half(
         let is_known = _mm256_or_si256(good, _mm256_andnot_si256(is_cell, is_small));
         let others = bits_of(_mm256_andnot_si256(is_known, lanes)) as u8;
         let (long, longer) = columns.put_beyond(asked, lane, is_scanned);
-        let wider = bits_of(_mm256_and_si256(is_scanned, columns.are_wider())) as u8;
         let most = if long != 0 {
             Most::Narrow
-        } else if wider != 0 {
+        } else if bits_of(_mm256_and_si256(is_scanned, columns.are_wider())) != 0 {
             Most::Eight
         } else {
             Most::Four
         };
-        (Special { others, long: long as u8, longer: longer as u8, wider }, most)
+        (Special { others, long: long as u8, longer: longer as u8 }, most)
     }
 }
 
@@ -473,7 +471,6 @@ unsafe fn aim_any(
             others: low.others | high.others << LANES,
             long: low.long | high.long << LANES,
             longer: low.longer | high.longer << LANES,
-            wider: low.wider | high.wider << LANES,
         }
     }
 }

@@ -229,7 +229,7 @@ impl Look for Avx512 {
             let others = lanes & !(good | is_small & (!is_cell));
             // What is scanned of an object is no longer than its cell. Four words take one register as eight do.
             volley.most = if is_long != 0 { Most::Narrow } else { Most::Eight };
-            Special { others, long: is_long, longer, wider: u8::MAX }
+            Special { others, long: is_long, longer }
         }
     }
 
