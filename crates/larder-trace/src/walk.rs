@@ -17,7 +17,7 @@ use larder_sys::hint::{apart, prefetch};
 use larder_units::GRANULE;
 
 /// Entries at the side, after which the walk is left: their words are worth a volley.
-const ENOUGH: usize = 4;
+const ENOUGH: usize = 2;
 /// Words that are too few for a volley: they are gone through one by one.
 pub const FEW: usize = 3;
 /// Bytes in a line of the cache.
