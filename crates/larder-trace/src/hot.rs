@@ -8,7 +8,7 @@ use crate::descriptor::{self, Entry};
 use crate::marker::Tally;
 use crate::objects::{Grey, Inner, Marked, Objects, Visit};
 use crate::stack::Cursor;
-use crate::volley::{LANES, Most, Volley, Volleys};
+use crate::volley::{LANES, Most, NO_RECORD, Volley, Volleys};
 use crate::window::{self, Form, Look, Portable, Range};
 use crate::words::Words;
 use larder_sys::hint::{prefetch, prefetch_early};
@@ -122,10 +122,12 @@ impl<H: Objects> Hot<H> {
         if length > window::NARROW {
             return self.scan_other::<L>(entry, words);
         }
+        // As in `scan_lanes`.
+        let first = select_unpredictable(length == 0, NO_RECORD.0.as_ptr().cast(), entry.first());
         // SAFETY: as in `drain_with`; the caller has seen to room for a piece.
         unsafe {
             let ready = L::ready(self.heap.range());
-            words.grow(L::collect_narrow(entry.first(), length, ready, words.top()));
+            words.grow(L::collect_narrow(first, length, ready, words.top()));
         }
         false
     }
@@ -425,7 +427,7 @@ impl<H: Objects> Hot<H> {
             let length = entry.words();
             if length <= MOST {
                 // The processor asks for the memory of words that are not wanted, too: nobody has asked for a leaf's, which may never have been written.
-                let first = select_unpredictable(length == 0, volley.starts.as_ptr(), entry.first());
+                let first = select_unpredictable(length == 0, NO_RECORD.0.as_ptr().cast(), entry.first());
                 // SAFETY: as in `drain_with`; the caller has seen to room for a piece.
                 unsafe {
                     words.grow(if MOST == window::NARROW {

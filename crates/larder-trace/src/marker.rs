@@ -349,14 +349,20 @@ impl<'a, H: Objects> Marker<'a, H> {
         // Called for every batch at most; with a copy of the loop for each caller the loops were two thirds of the library.
         let (announce, interrupted): (Announce<'_>, Interrupted<'_>) = (&mut announce, &mut interrupted);
         if self.ablation.leaves_out(Optimization::Prefetch) {
-            self.drain_as::<false>(announce, interrupted)
+            self.drain_as::<false>(window::best(), announce, interrupted)
         } else {
-            self.drain_as::<true>(announce, interrupted)
+            self.drain_as::<true>(window::best(), announce, interrupted)
         }
     }
 
-    fn drain_as<const QUEUED: bool>(&mut self, announce: Announce<'_>, interrupted: Interrupted<'_>) -> bool {
-        match window::best() {
+    /// The same in a form that the processor has.
+    fn drain_as<const QUEUED: bool>(
+        &mut self,
+        form: Form,
+        announce: Announce<'_>,
+        interrupted: Interrupted<'_>,
+    ) -> bool {
+        match form {
             Form::Portable => self.drain_with::<Portable, QUEUED, false>(announce, interrupted),
             // SAFETY: the processor has what the form asks for.
             #[cfg(target_arch = "x86_64")]

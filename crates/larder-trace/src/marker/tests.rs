@@ -181,6 +181,81 @@ fn one_of_two_lists_is_given_away_while_others_have_nothing() {
     }
 }
 
+/// Lists in all kinds of company, in every form that the processor has: what the roots reach is marked once each, and nothing else.
+#[test]
+fn all_of_a_list_is_marked_whatever_its_elements_refer_to_besides() {
+    const NODES: usize = 6000;
+    // Of element `i`: what its words are, by the numbers of other elements. The last is the root.
+    type Element = fn(usize) -> [Option<usize>; SCANNED / size_of::<usize>()];
+    let lists: [Element; 7] = [
+        // The next alone.
+        |i| [None, i.checked_sub(2), None, None, None],
+        // Two neighbours; the element before comes first, or last.
+        |i| [Some(i + 1).filter(|&next| next < NODES), None, i.checked_sub(1), None, None],
+        |i| [None, i.checked_sub(1), None, None, Some(i + 1).filter(|&next| next < NODES)],
+        // The first of all, as a type, the next, and one that nothing else leads to.
+        |i| [Some(0), i.checked_sub(4), (i >= 3).then(|| i - 3), None, None],
+        // Shapes that take turns.
+        |i| {
+            let (next, other) = (i.checked_sub(1), i.checked_sub(2));
+            if i % 3 == 0 { [None, None, None, next, None] } else { [next, Some(i), None, other, None] }
+        },
+        // All words are addresses, most of them known.
+        |i| [i.checked_sub(7), i.checked_sub(1), Some(i), Some(0), i.checked_sub(3)],
+        // A tree.
+        |i| {
+            let child = |k: usize| (NODES - 1).checked_sub(2 * (NODES - 1 - i) + k);
+            [child(1), None, child(2), None, Some(i)]
+        },
+    ];
+    for (number, element) in lists.into_iter().enumerate() {
+        let cells = Cells::new(NODES);
+        let mut is_reached = vec![false; NODES];
+        let mut left = vec![NODES - 1];
+        while let Some(i) = left.pop() {
+            if !core::mem::replace(&mut is_reached[i], true) {
+                left.extend(element(i).into_iter().flatten());
+            }
+        }
+        for i in 0..NODES {
+            for (place, other) in element(i).into_iter().enumerate() {
+                cells.write(i, place, other.map_or(i, |other| cells.address(other)));
+            }
+        }
+        let expected = is_reached.iter().filter(|reached| **reached).count();
+        assert!(expected > NODES / 4, "list {number} is short: {expected}");
+        for queued in [false, true] {
+            for form in [Form::Portable, Form::Avx2, Form::Avx2Volleys, Form::Avx512, Form::Avx512Volleys] {
+                if form > window::detect() {
+                    continue;
+                }
+                cells.marks.iter().for_each(|mark| mark.store(0, Ordering::Relaxed));
+                let root = [cells.address(NODES - 1)];
+                let mut words = vec![0; WORDS];
+                let mut own = Own {
+                    stack: Stack::new(),
+                    words: words.as_mut_ptr(),
+                    proc_room: core::ptr::null_mut(),
+                    proc_entries: 0,
+                };
+                own.stack.reserve(1 << 16).unwrap();
+                let mut marker = Marker::new(cells, &mut own);
+                let low = root.as_ptr().expose_provenance();
+                marker.push_range(low, low + size_of_val(&root), Interior::AsConfigured);
+                let mut never = || false;
+                if queued {
+                    marker.drain_as::<true>(form, &mut |_| {}, &mut never);
+                } else {
+                    marker.drain_as::<false>(form, &mut |_| {}, &mut never);
+                }
+                let marked = cells.marks[..NODES].iter().map(|mark| mark.load(Ordering::Relaxed) == 1);
+                assert!(marked.eq(is_reached.iter().copied()), "list {number}, {form:?}, {queued}");
+                assert_eq!(marker.tally.objects, expected, "list {number}, {form:?}, {queued}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_collected_is_in_the_range_while_it_changes() {
     const N: usize = 3 * window::WIDTH;
