@@ -553,10 +553,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                 && !(greys && locality.is_far() && heap.has_grey())
             {
                 // A list: there is nothing else to do while the next element is fetched, and nothing waits in the queue, nor a block.
-                let mut walk = Walk { hot, words, trail, all };
-                // SAFETY: the caller has seen to the processor.
-                unsafe { L::walk(&mut walk) };
-                Walk { hot, words, trail, .. } = walk;
+                Walk::walk::<L>(&mut hot, &mut words, &mut trail, all);
             }
             if let [.., one, other] = words.all() {
                 locality.see(one.abs_diff(*other));
@@ -601,11 +598,7 @@ impl<'a, H: Objects> Marker<'a, H> {
                             break;
                         }
                         // A chain, with something at its side: a volley of so few would take longer than each by itself.
-                        let mut walk = Walk { hot, words, trail, all };
-                        // SAFETY: the caller has seen to the processor.
-                        let is_long = unsafe { L::walk(&mut walk) };
-                        Walk { hot, words, trail, .. } = walk;
-                        if is_long || words.is_empty() {
+                        if Walk::walk::<L>(&mut hot, &mut words, &mut trail, all) || words.is_empty() {
                             break;
                         }
                         continue;

@@ -7,7 +7,7 @@
 
 use crate::described;
 use crate::descriptor::Entry;
-use crate::hot::{Hot, PIECE, collect_wide};
+use crate::hot::{Hot, PIECE, collect_best};
 use crate::objects::{Marked, Objects};
 use crate::window::{self, Look, Portable};
 #[cfg(target_arch = "x86_64")]
@@ -22,7 +22,7 @@ const ENOUGH: usize = 2;
 pub const FEW: usize = 3;
 /// Bytes in a line of the cache.
 const LINE: usize = 64;
-/// Elements after which it is left, so that whoever interrupts the marker does not wait for the end of the list.
+/// Objects after which it is left, so that whoever interrupts the marker does not wait for the end of the list.
 const STEPS: usize = 1024;
 
 /// Objects that are met one after the other, each known only from the one before. Where they were made one after the other, they lie at even
@@ -30,32 +30,23 @@ const STEPS: usize = 1024;
 #[derive(Clone, Copy, Default)]
 struct Chain {
     last: usize,
-    /// What lies some objects further on; 0 where they do not lie so.
-    ahead: usize,
 }
 
 impl Chain {
-    /// An object was met there: what lies some objects further on the same way is asked for.
+    /// An object was met there: what lies some objects further on the same way is asked for, and returned; 0 where they do not lie so.
     #[inline(always)]
-    fn see(&mut self, at: usize) {
+    fn see(&mut self, at: usize) -> usize {
         const NEAR: usize = 512;
-        const AHEAD: usize = 8;
+        const AHEAD: usize = 24;
         let step = at.wrapping_sub(self.last);
         self.last = at;
-        self.ahead = 0;
-        if step.wrapping_add(NEAR) < 2 * NEAR {
-            self.ahead = at.wrapping_add(step.wrapping_mul(AHEAD));
-            prefetch(self.ahead);
-            prefetch(self.ahead.wrapping_add(LINE));
+        if step.wrapping_add(NEAR) >= 2 * NEAR {
+            return 0;
         }
-    }
-
-    /// It has so many bytes: so may what lies further on.
-    #[inline(always)]
-    fn see_wide(&self, bytes: usize) {
-        if self.ahead != 0 {
-            (2 * LINE..bytes).step_by(LINE).for_each(|line| prefetch(self.ahead.wrapping_add(line)));
-        }
+        let ahead = at.wrapping_add(step.wrapping_mul(AHEAD));
+        prefetch(ahead);
+        prefetch(ahead.wrapping_add(LINE));
+        ahead
     }
 }
 
@@ -106,12 +97,19 @@ impl Shape {
 }
 
 /// Narrow entries that wait, the newest last.
+#[derive(Clone, Copy)]
 struct Side {
     entries: [Entry; ENOUGH + Shape::MOST],
     n: usize,
 }
 
 impl Side {
+    /// None.
+    #[inline(always)]
+    fn new() -> Self {
+        Self { entries: [Entry::at(0, 0); ENOUGH + Shape::MOST], n: 0 }
+    }
+
     #[inline(always)]
     fn pop(&mut self) -> Option<Entry> {
         self.n = self.n.checked_sub(1)?;
@@ -126,6 +124,12 @@ pub struct Walk<H: Objects> {
     pub trail: Trail,
     /// As in [`Objects::look_up`].
     pub all: bool,
+    /// What is left to be scanned, in the order in which it was found.
+    side: Side,
+    /// ... and then to be looked up; 0 where there is none.
+    word: usize,
+    /// The last object was no narrow one.
+    is_long: bool,
 }
 
 /// What one walk knows from another.
@@ -143,13 +147,13 @@ pub trait Walks: Look {
     ///
     /// # Safety
     /// As for [`Look::look`].
-    unsafe fn walk<H: Objects>(walk: &mut Walk<H>) -> bool;
+    unsafe fn walk<H: Objects>(walk: &mut Walk<H>);
 }
 
 impl Walks for Portable {
     #[inline(never)]
-    unsafe fn walk<H: Objects>(walk: &mut Walk<H>) -> bool {
-        walk.go::<Self>()
+    unsafe fn walk<H: Objects>(walk: &mut Walk<H>) {
+        walk.go::<Self>();
     }
 }
 
@@ -157,8 +161,8 @@ impl Walks for Portable {
 impl Walks for Avx2 {
     #[inline(never)]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    unsafe fn walk<H: Objects>(walk: &mut Walk<H>) -> bool {
-        walk.go::<Self>()
+    unsafe fn walk<H: Objects>(walk: &mut Walk<H>) {
+        walk.go::<Self>();
     }
 }
 
@@ -166,32 +170,53 @@ impl Walks for Avx2 {
 impl Walks for Avx512 {
     #[inline(never)]
     #[target_feature(enable = "avx2,avx512f,bmi1,bmi2,popcnt")]
-    unsafe fn walk<H: Objects>(walk: &mut Walk<H>) -> bool {
-        walk.go::<Self>()
+    unsafe fn walk<H: Objects>(walk: &mut Walk<H>) {
+        walk.go::<Self>();
     }
 }
 
 impl<H: Objects> Walk<H> {
-    /// [`Hot::walk`] with what is in memory brought to registers.
-    #[inline(always)]
-    fn go<L: Look>(&mut self) -> bool {
-        let Self { mut hot, mut words, mut trail, all } = *self;
-        let is_long = hot.walk::<L>(&mut words, &mut trail, all);
-        (self.hot, self.words, self.trail) = (hot, words, trail);
-        is_long
-    }
-}
-
-impl<H: Objects> Hot<H> {
     /// Marks the object that the newest word refers to, what that refers to, and so on from object to object as long as one leads to one, without a detour
     /// over the words, whose latency would be added to that of the memory for each; then the same for what waits at the side, and the other words. What is left is in
     /// `words`, where there is room for a batch, and on the stack. Whether the last object was no narrow one.
     #[inline(always)]
-    fn walk<L: Look>(&mut self, words: &mut Words, trail: &mut Trail, all: bool) -> bool {
+    pub fn walk<L: Walks>(hot: &mut Hot<H>, words: &mut Words, trail: &mut Trail, all: bool) -> bool {
+        let mut walk =
+            Self { hot: *hot, words: *words, trail: *trail, all, side: Side::new(), word: 0, is_long: false };
+        // SAFETY: as for `drain_with`.
+        unsafe { L::walk(&mut walk) };
+        (*hot, *words, *trail) = (walk.hot, walk.words, walk.trail);
+        // Here, and not in the walk, whose loop is to have the registers.
+        for &entry in &walk.side.entries[..walk.side.n] {
+            hot.scan::<L>(entry, words);
+        }
+        if walk.word != 0 && hot.heap.range().contains(walk.word) {
+            // SAFETY: there is room.
+            unsafe {
+                words.top().write(walk.word);
+                words.grow(1);
+            }
+        }
+        walk.is_long
+    }
+
+    /// The same but for what waits at the side, with what is in memory brought to registers.
+    #[inline(always)]
+    fn go<L: Look>(&mut self) {
+        let Self { mut hot, mut words, mut trail, all, .. } = *self;
+        (self.side, self.word, self.is_long) = hot.walk::<L>(&mut words, &mut trail, all);
+        (self.hot, self.words, self.trail) = (hot, words, trail);
+    }
+}
+
+impl<H: Objects> Hot<H> {
+    /// [`Walk::go`].
+    #[inline(always)]
+    fn walk<L: Look>(&mut self, words: &mut Words, trail: &mut Trail, all: bool) -> (Side, usize, bool) {
         let Trail { shape, other, chain } = trail;
         let range = self.heap.range();
-        let mut side = Side { entries: [Entry::at(0, 0); ENOUGH + Shape::MOST], n: 0 };
-        let mut steps = STEPS;
+        let mut side = Side::new();
+        let most = self.tally.objects + STEPS;
         let mut next = words.pop();
         // Whether that is an element's word that was to lead to the next.
         let mut leads = false;
@@ -212,13 +237,12 @@ impl<H: Objects> Hot<H> {
                 }
                 next = words.pop();
                 if next.is_none() {
-                    return false;
+                    return (side, 0, false);
                 }
             };
-            chain.see(entry.start.addr());
-            steps -= 1;
-            if steps == 0 {
-                break (Some(entry), None, false);
+            let ahead = chain.see(entry.start.addr());
+            if self.tally.objects >= most {
+                break (Some(entry), 0, false);
             }
             let (at, length) = (entry.first(), entry.words());
             if length > window::NARROW {
@@ -233,16 +257,21 @@ impl<H: Objects> Hot<H> {
                     }
                     // SAFETY: so many were written.
                     unsafe { words.grow(n as usize) };
-                    break (None, None, n as usize > window::NARROW);
+                    break (None, 0, n as usize > window::NARROW);
                 }
                 if length > PIECE / size_of::<usize>() {
-                    break (Some(entry), None, true);
+                    break (Some(entry), 0, true);
                 }
-                chain.see_wide(length * size_of::<usize>());
+                if ahead != 0 {
+                    // What lies there has as many lines.
+                    (2 * LINE..length * size_of::<usize>())
+                        .step_by(LINE)
+                        .for_each(|line| prefetch(ahead.wrapping_add(line)));
+                }
                 // SAFETY: as in `drain_with`; there is room for a piece.
-                unsafe { words.grow(collect_wide::<L>(at, length, range, words.top())) };
+                unsafe { words.grow(collect_best(at, length, range, words.top())) };
                 if words.len() > FEW {
-                    break (None, None, true);
+                    break (None, 0, true);
                 }
                 (next, leads) = (words.pop(), false);
                 continue;
@@ -258,7 +287,7 @@ impl<H: Objects> Hot<H> {
             (next, leads) = (None, false);
             if shape.n == 0 {
                 if inside != 0 {
-                    break (Some(entry), None, false);
+                    break (Some(entry), 0, false);
                 }
                 continue;
             }
@@ -283,23 +312,16 @@ impl<H: Objects> Hot<H> {
                     }
                 }
                 if side.n >= ENOUGH {
-                    break (None, Some(word(shape.places[0])), false);
+                    break (None, word(shape.places[0]), false);
                 }
             }
             (next, leads) = (Some(word(shape.places[0])), true);
         };
-        // In the order in which they were found.
-        for &waiting in side.entries[..side.n].iter().chain(&entry) {
-            self.scan::<L>(waiting, words);
+        if let Some(entry) = entry {
+            side.entries[side.n] = entry;
+            side.n += 1;
         }
-        if let Some(word) = word.filter(|&word| range.contains(word)) {
-            // SAFETY: there is room.
-            unsafe {
-                words.top().write(word);
-                words.grow(1);
-            }
-        }
-        is_long
+        (side, word, is_long)
     }
 
     /// Marks the object that the word refers to; what is to be scanned in it, if there is anything. The word is in the heap's range.
