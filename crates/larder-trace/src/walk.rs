@@ -246,13 +246,16 @@ impl<H: Objects> Hot<H> {
             }
             let (at, length) = (entry.first(), entry.words());
             if length > window::NARROW {
-                // SAFETY: as in `scan_described`.
-                if self.may_collect(entry)
-                    && let Some(n) = unsafe { described::collect(entry, range, words.top()) }
-                {
+                let n = if self.may_collect(entry) {
+                    // SAFETY: as in `scan_described`.
+                    unsafe { described::collect(entry, range, words.top()) }
+                } else {
+                    None
+                };
+                if let Some(n) = n {
                     if n == 1 {
                         // SAFETY: written there.
-                        next = Some(unsafe { words.top().read() });
+                        (next, leads) = (Some(unsafe { words.top().read() }), false);
                         continue;
                     }
                     // SAFETY: so many were written.
@@ -311,7 +314,7 @@ impl<H: Objects> Hot<H> {
                         side.n += 1;
                     }
                 }
-                if side.n >= ENOUGH {
+                if side.n >= ENOUGH || self.refused.is_some() {
                     break (None, word(shape.places[0]), false);
                 }
             }
