@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use larder_fixed::ablation::{self, Ablation};
 use larder_fixed::options::Options;
-use larder_fixed::{allocate, cycle, hooks, init, kind, pacing, roots, stats};
+use larder_fixed::{allocate, cycle, hooks, init, kind, pacing, stats};
 use larder_units::Bytes;
 
 /// The structures.
@@ -127,8 +127,6 @@ fn build(shape: &str, bytes: usize) -> *mut usize {
 /// Builds each structure of about `mib` MiB, and has each version mark it `rounds` times with one and with two markers.
 pub fn measure(mib: usize, rounds: usize) -> Vec<Marked> {
     init(&Options { initial_heap: Bytes::mib(1 << 20), ..Options::default() });
-    let low = ROOT.as_ptr().expose_provenance();
-    roots::add(low, low + size_of_val(&ROOT));
     hooks::EVENT.set(Some(on_event));
     let mut all = Vec::new();
     for shape in SHAPES {
