@@ -85,6 +85,7 @@ pub fn acquire_to_stop() {
             thread::sleep(GRACE);
         }
     }
+    CALLED.store(false, Ordering::Relaxed);
     HOLDER.store(tls::block().addr(), Ordering::Relaxed);
 }
 

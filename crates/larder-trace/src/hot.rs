@@ -166,7 +166,7 @@ impl<H: Objects> Hot<H> {
 
     /// Whether what an entry with a tag asks for is words, or may turn out to be.
     #[inline(always)]
-    pub fn may_collect(&self, entry: Entry) -> bool {
+    fn may_collect(&self, entry: Entry) -> bool {
         match entry.descriptor & descriptor::TAG {
             descriptor::BITMAP => true,
             descriptor::PER_OBJECT => entry.descriptor.cast_signed() >= self.resolves_from,

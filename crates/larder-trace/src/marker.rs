@@ -425,7 +425,7 @@ impl<'a, H: Objects> Marker<'a, H> {
         let mut trail = Trail::default();
         let mut clusters = Clusters::new();
         let mut volleys = Volleys::new();
-        // The newest words are an array's. What small objects refer to is a cluster as often, but taking it so marks a tree in another
+        // How many words, from the oldest on, are an array's. What small objects refer to is a cluster as often, but taking it so marks a tree in another
         // order than it was made in: trees made from the leaves up took a third longer.
         let mut of_array = 0;
         // The piece that was scanned last held many words, and the next one may: few that are left are not gone through alone.
@@ -466,8 +466,8 @@ impl<'a, H: Objects> Marker<'a, H> {
                 self.share(announce, if many || words.is_empty() { private / 2 } else { private });
                 hot = self.lift();
             }
-            let has_few = words.is_empty() || AIMED && rich && words.len() <= FEW && hot.has_piece();
-            if has_few && clusters.is_empty() && volleys.is_empty() {
+            let wants_more = words.is_empty() || AIMED && rich && words.len() <= FEW && hot.has_piece();
+            if wants_more && clusters.is_empty() && volleys.is_empty() {
                 if hot.at != self.empty_at && (wanting || hot.stack.is_empty()) {
                     if QUEUED && greys && width.is_wide() && locality.is_far() {
                         // They were not asked for.
@@ -547,12 +547,12 @@ impl<'a, H: Objects> Marker<'a, H> {
             if !AIMED
                 && words.len() == 1
                 && clusters.is_empty()
-                && volleys.is_empty()
                 && hot.stack.is_empty()
                 && hot.at == self.empty_at
                 && !(greys && locality.is_far() && heap.has_grey())
             {
-                // A list: there is nothing else to do while the next element is fetched, and nothing waits in the queue, nor a block.
+                // A list: there is nothing else to do while the next element is fetched, and nothing waits in the queue, nor a block. Where there are volleys, few words
+                // are walked in any case, below.
                 Walk::walk::<L>(&mut hot, &mut words, &mut trail, all);
             }
             if let [.., one, other] = words.all() {
@@ -697,10 +697,8 @@ impl<'a, H: Objects> Marker<'a, H> {
             let mut rest = hot.mark_located(cells, located);
             self.lower(hot);
             while rest != 0 {
-                if cells.words != 0 {
-                    let start = located.starts[rest.trailing_zeros() as usize];
-                    self.own.stack.push(Entry::at(start, cells.words * size_of::<usize>()));
-                }
+                let start = located.starts[rest.trailing_zeros() as usize];
+                self.own.stack.push(Entry::at(start, cells.words * size_of::<usize>()));
                 rest &= rest - 1;
             }
         }

@@ -5,7 +5,6 @@
 //! out behind that whether it was. Words that lead to what is marked already (an element before, the type of all elements) or to a leaf cost a look at a mark, which
 //! the processor foresees as well. What else elements refer to waits at the side, as entries, until there is enough of it for volleys.
 
-use crate::described;
 use crate::descriptor::Entry;
 use crate::hot::{Hot, PIECE, collect_best};
 use crate::objects::{Marked, Objects};
@@ -119,14 +118,14 @@ impl Side {
 
 /// What a walk goes on with, and leaves: moved in and out, so that outside of it all stays in registers.
 pub struct Walk<H: Objects> {
-    pub hot: Hot<H>,
-    pub words: Words,
-    pub trail: Trail,
+    hot: Hot<H>,
+    words: Words,
+    trail: Trail,
     /// As in [`Objects::look_up`].
-    pub all: bool,
+    all: bool,
     /// What is left to be scanned, in the order in which it was found.
     side: Side,
-    /// ... and then to be looked up; 0 where there is none.
+    /// ... and then to be looked up, if it is in the range, in which 0 is not.
     word: usize,
     /// The last object was no narrow one.
     is_long: bool,
@@ -190,7 +189,7 @@ impl<H: Objects> Walk<H> {
         for &entry in &walk.side.entries[..walk.side.n] {
             hot.scan::<L>(entry, words);
         }
-        if walk.word != 0 && hot.heap.range().contains(walk.word) {
+        if hot.heap.range().contains(walk.word) {
             // SAFETY: there is room.
             unsafe {
                 words.top().write(walk.word);
@@ -246,21 +245,12 @@ impl<H: Objects> Hot<H> {
             }
             let (at, length) = (entry.first(), entry.words());
             if length > window::NARROW {
-                let n = if self.may_collect(entry) {
-                    // SAFETY: as in `scan_described`.
-                    unsafe { described::collect(entry, range, words.top()) }
-                } else {
-                    None
-                };
-                if let Some(n) = n {
+                if let Some(n) = self.scan_described(entry, words) {
                     if n == 1 {
-                        // SAFETY: written there.
-                        (next, leads) = (Some(unsafe { words.top().read() }), false);
+                        (next, leads) = (words.pop(), false);
                         continue;
                     }
-                    // SAFETY: so many were written.
-                    unsafe { words.grow(n as usize) };
-                    break (None, 0, n as usize > window::NARROW);
+                    break (None, 0, n > window::NARROW);
                 }
                 if length > PIECE / size_of::<usize>() {
                     break (Some(entry), 0, true);
