@@ -1,4 +1,4 @@
-//! Whether the heap may make threads of its own, the markers.
+//! Threads of the heap's own, the markers: whether it may make some.
 //!
 //! In a child of fork it may not, where the parent had threads of the program's beside the one that forked. One of them may have been
 //! inside dlopen, and what the C library knows of thread-local storage is then, in the child, for ever in the middle of a change.
@@ -13,6 +13,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use larder_sys::thread;
 use larder_threads::suspend;
+use larder_trace::crew::CREW;
+
+use crate::concurrent;
 
 /// Sync: written in a child that has one thread, and to false by whoever made a thread; a reader that sees the old value makes a
 /// marker later.
@@ -20,10 +23,15 @@ static FORBIDDEN: AtomicBool = AtomicBool::new(false);
 /// Sync: written by the thread that forks, which holds all locks of the heap, and read by it in the child.
 static WITH_OTHERS: AtomicBool = AtomicBool::new(false);
 
-/// Before fork: `own` threads are the heap's.
-pub(crate) fn before_fork(own: usize) {
+/// How many there are. Exact while a collector, or who forks, keeps others from making them.
+pub(crate) fn count() -> usize {
+    CREW.helpers() + concurrent::own_threads()
+}
+
+/// Before fork.
+pub(crate) fn before_fork() {
     // Relaxed: the same thread reads it.
-    WITH_OTHERS.store(thread::count().is_none_or(|all| all > 1 + own), Ordering::Relaxed);
+    WITH_OTHERS.store(thread::count().is_none_or(|all| all > 1 + count()), Ordering::Relaxed);
 }
 
 /// After fork, in the child. What forbids threads in a process forbids them in its children.

@@ -124,6 +124,7 @@ impl Search<'_> {
             }
             t.roots().into_iter().for_each(|word| self.come_to(word, 0, Referrer::Nameless));
         });
+        threads::for_each_argument(|word| self.come_to(word, 0, Referrer::Nameless));
         roots::for_each_thread_local(|low, high| self.range(low, high));
         for index in 0..HEAP.space.frontier().0 {
             // SAFETY: below the frontier.

@@ -86,8 +86,25 @@ fn leave(result: usize) -> bool {
     REGISTRY.unregister_current(result)
 }
 
+/// Says that the program registers threads of its own making, so that what they are made with is live while they run ([`for_each_argument`]). May wait for
+/// the loader's lock.
+pub fn will_be_registered() {
+    larder_sys::arguments::find();
+}
+
+/// Calls `f` with what the C library keeps for threads that may not have registered yet, which is found nowhere else: their arguments. In a stopped
+/// world. Nothing where the program has only threads that the heap knows.
+pub(crate) fn for_each_argument(f: impl FnMut(usize)) {
+    let known = REGISTRY.count() as usize + own_threads::count();
+    // A thread that has left the registry, and not ended, counts as well: nothing is lost by looking.
+    if larder_sys::arguments::threads().is_some_and(|all| all != known) {
+        larder_sys::arguments::for_each(f);
+    }
+}
+
 /// Registers the calling thread, whose stack begins at `stack_base`. False when it was registered already.
 pub fn register_current(stack_base: *mut u8) -> bool {
+    will_be_registered();
     let known = larder_sys::control_block::give_number();
     // A thread that the C library did not make has no registration, but an area that looks as if it had.
     if !HEAP.labs.by_thread() && !rseq_area::register_here() {

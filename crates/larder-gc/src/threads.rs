@@ -94,12 +94,13 @@ pub unsafe extern "C" fn GC_pthread_sigmask(how: c_int, set: *const libc::sigset
     unsafe { threads::sigmask(how, set, old) }
 }
 
-/// Allows [`GC_register_my_thread`]; it is always allowed.
+/// Allows [`GC_register_my_thread`], which is always allowed. From here on what the C library's threads are made with is live while they run.
 #[unsafe(no_mangle)]
 pub extern "C" fn GC_allow_register_threads() {
     if !is_ready() {
         abort(c"GC_allow_register_threads was called before GC_init");
     }
+    threads::will_be_registered();
 }
 
 /// Registers the calling thread, whose stack begins at the given base.

@@ -8,6 +8,7 @@
 
 pub mod apart;
 pub mod arena;
+pub mod arguments;
 pub mod cgroup;
 pub mod clock;
 pub mod control_block;

@@ -16,7 +16,7 @@ pub(crate) fn before_fork() {
     PREPARE.lock_raw();
     CYCLE.lock_raw();
     lock::acquire();
-    own_threads::before_fork(CREW.helpers() + concurrent::own_threads());
+    own_threads::before_fork();
     mask.set();
     REGISTRY.before_fork();
     refill::lock_all();

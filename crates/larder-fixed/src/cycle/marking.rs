@@ -22,7 +22,9 @@ use crate::hooks::{self, Event};
 use crate::stacks::for_each_stack;
 use crate::timeline::Timeline;
 use crate::view::View;
-use crate::{ablation, concurrent, disclaim, finalization, generations, grey, kind, large, pacing, refill, roots};
+use crate::{
+    ablation, concurrent, disclaim, finalization, generations, grey, kind, large, pacing, refill, roots, threads,
+};
 
 /// Marks everything reachable. False when the cycle was given up; then everything that was allocated still is.
 ///
@@ -203,6 +205,7 @@ fn push_roots(marker: &mut Marker<'_, View>, finishes: bool, record: &mut CycleR
         });
     }
     for_each_thread(|t| t.roots().into_iter().for_each(|word| marker.word(word, Interior::Always)));
+    threads::for_each_argument(|word| marker.word(word, Interior::Always));
     // SAFETY: the world is stopped and the locks of the classes and of the large objects are held.
     unsafe { push_uncollectable(marker) };
     finalization::push_roots(|word| marker.word(word, Interior::Always));
