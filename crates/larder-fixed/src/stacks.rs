@@ -8,11 +8,24 @@ use larder_threads::{Thread, ThreadState};
 use crate::cycle::for_each_thread;
 use crate::settings;
 
+/// How many threads ahead the memory is asked for what the C library keeps of a thread: with many threads nobody has looked there for long.
+const AHEAD: usize = 8;
+
 /// Calls `f(low, high)` for the live part of each thread's stacks, and its thread-specific values. During a stop, by the
 /// collector.
 pub(crate) fn for_each_stack(mut f: impl FnMut(usize, usize)) {
-    // SAFETY: during a stop.
-    for_each_thread(|t| unsafe { for_each_stack_of(t, &mut f) });
+    let mut waiting = [None; AHEAD];
+    let mut at = 0;
+    let mut look_at = |t: Option<&'static Thread>| {
+        specific::prefetch_blocks(t.map_or(core::ptr::null_mut(), Thread::thread_pointer));
+        if let Some(t) = core::mem::replace(&mut waiting[at % AHEAD], t) {
+            // SAFETY: during a stop.
+            unsafe { for_each_stack_of(t, &mut f) };
+        }
+        at += 1;
+    };
+    for_each_thread(|t| look_at(Some(t)));
+    (0..AHEAD).for_each(|_| look_at(None));
 }
 
 /// As [`for_each_stack`], of one thread.

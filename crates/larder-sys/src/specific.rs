@@ -6,11 +6,14 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::control_block::described;
+use crate::hint;
 
 /// Bytes of a key's entry: a sequence number and the value.
 const ENTRY: usize = 16;
 /// Keys of a block, as glibc has had it since it has threads.
 const KEYS: usize = 32;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 /// A description that says more than this is of something else.
 const MOST_BLOCKS: usize = 1024;
 
@@ -48,6 +51,14 @@ pub unsafe fn for_each_block(thread_pointer: *const u8, mut f: impl FnMut(usize,
             f(block, block + KEYS * ENTRY);
         }
     }
+}
+
+/// Asks the memory for the table of the thread whose control block is at `thread_pointer`, which most often lies where nobody has looked for long.
+pub fn prefetch_blocks(thread_pointer: *const u8) {
+    let offset = OFFSET.load(Ordering::Relaxed);
+    let bytes = BLOCKS.load(Ordering::Relaxed) * size_of::<usize>();
+    let table = thread_pointer.addr().wrapping_add(offset);
+    (table & !(LINE - 1)..table + bytes).step_by(LINE).for_each(hint::prefetch);
 }
 
 #[cfg(test)]
