@@ -123,8 +123,9 @@ pub fn run_all(session: &Session, threads: &[usize], stressed: bool) -> Tally {
 pub struct Client {
     pub name: String,
     folder: PathBuf,
-    /// `program NAME`: the program, or shared library, that must load the library under test; on the PATH, or a whole path.
-    program: String,
+    /// `program NAME`: the program, or shared library, that must load the library under test; on the PATH, or a whole path. `opens`, in its place: the
+    /// workload opens the library while it runs, and fails where that is none of a folder of LD_LIBRARY_PATH.
+    program: Option<String>,
     /// `needs COMMAND PACKAGE`, repeated: a command, and the Debian package that brings it.
     needs: Vec<(String, String)>,
     /// `threads one`: the program has one thread, so its number is not varied. Otherwise `threads many`.
@@ -149,16 +150,18 @@ impl Client {
         let mut client = Self {
             name,
             folder,
-            program: String::new(),
+            program: None,
             needs: Vec::new(),
             has_threads: true,
             stress: 0,
             limits: None,
             group: GROUP_MIB,
         };
+        let mut opens = false;
         for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
             match line.split_whitespace().collect::<Vec<_>>()[..] {
-                ["program", program] => program.clone_into(&mut client.program),
+                ["program", program] => client.program = Some(program.to_owned()),
+                ["opens"] => opens = true,
                 ["needs", command, package] => client.needs.push((command.to_owned(), package.to_owned())),
                 ["threads", "one"] => client.has_threads = false,
                 ["threads", "many"] => client.has_threads = true,
@@ -170,12 +173,15 @@ impl Client {
                 ["group", mib] => client.group = mib.parse().with_context(|| format!("in `{line}`"))?,
                 _ => {
                     bail!(
-                        "`{line}` is not program, needs, threads, stress, limits or group as xtask/src/clients.rs has them"
+                        "`{line}` is not program, opens, needs, threads, stress, limits or group as xtask/src/clients.rs has them"
                     )
                 }
             }
         }
-        ensure!(!client.program.is_empty(), "no line `program NAME` says which program must load the library");
+        ensure!(
+            client.program.is_some() != opens,
+            "one line, `program NAME` or `opens`, says which program must load the library, or that the workload sees to it"
+        );
         ensure!(client.stress > 0, "no line `stress N` says at how many refills to force a collection");
         Ok(client)
     }
@@ -353,11 +359,12 @@ impl Session {
 
     /// Why the client's program would not run on the library under test, if so: a pass on another one would show nothing.
     fn loads_another_library(&self, client: &Client) -> Result<Option<String>> {
-        let Some(program) = find(&client.program).or_else(|| library(&client.program)) else {
-            return Ok(Some(format!("its program {} is not on the PATH", client.program)));
+        let Some(name) = &client.program else { return Ok(None) };
+        let Some(program) = find(name).or_else(|| library(name)) else {
+            return Ok(Some(format!("its program {name} is not on the PATH")));
         };
         // A library is shown to the loader, which can be started as a program.
-        let is_library = client.program.contains(".so");
+        let is_library = name.contains(".so");
         let mut command = Command::new(if is_library { LOADER.as_ref() } else { program.as_path() });
         if is_library {
             command.arg(&program);
@@ -468,16 +475,23 @@ mod tests {
         let text =
             "# words\nprogram neko\nneeds neko neko\nneeds nekoc neko\n\nthreads one\nstress 40\nlimits 32 1024\n";
         let client = Client::parse("n".into(), "f".into(), text).expect("well formed");
-        assert_eq!((client.program.as_str(), client.needs.len(), client.stress), ("neko", 2, 40));
+        assert_eq!((client.program.as_deref(), client.needs.len(), client.stress), (Some("neko"), 2, 40));
         assert_eq!(client.distinct(&[1, 2, 64]), [1]);
         assert_eq!(client.limits, Some([32, 1024]));
+        let client = Client::parse("n".into(), "f".into(), "opens\nstress 2").expect("well formed");
+        assert_eq!(client.program, None);
     }
 
     #[test]
     fn bad_facts_are_named() {
-        for text in
-            ["program a b\nstress 1", "stress 1", "program a", "program a\nstress x", "program a\nstress 1\nlimits 32"]
-        {
+        for text in [
+            "program a b\nstress 1",
+            "stress 1",
+            "program a",
+            "program a\nopens\nstress 1",
+            "program a\nstress x",
+            "program a\nstress 1\nlimits 32",
+        ] {
             assert!(Client::parse("n".into(), "f".into(), text).is_err(), "{text:?}");
         }
     }
