@@ -27,9 +27,7 @@ const MOST_LINKS: usize = 1 << 22;
 ///
 /// Sync: [`find`] writes, more than one thread the same; a reader that sees 0 finds nothing.
 static HEADS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
-/// Where a descriptor's link lies in it. Sync: as `HEADS`.
-static LINK_AT: AtomicUsize = AtomicUsize::new(0);
-/// Where the argument lies from there. Sync: as `HEADS`.
+/// Where the argument lies from its descriptor's link. Sync: as `HEADS`.
 static ARGUMENT_FROM_LINK: AtomicUsize = AtomicUsize::new(0);
 /// The address of the C library's number of threads. Sync: as `HEADS`.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -68,7 +66,6 @@ fn ask() {
     let Some(between) = argument.checked_sub(link.offset).filter(|it| (LINK..MOST_BETWEEN).contains(it)) else {
         return;
     };
-    LINK_AT.store(link.offset, Ordering::Relaxed);
     ARGUMENT_FROM_LINK.store(between, Ordering::Relaxed);
     for (head, field) in HEADS.iter().zip([used, user]) {
         head.store(global.addr() + field.offset, Ordering::Relaxed);
