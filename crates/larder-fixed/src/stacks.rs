@@ -17,7 +17,9 @@ pub(crate) fn for_each_stack(mut f: impl FnMut(usize, usize)) {
     let mut waiting = [None; AHEAD];
     let mut at = 0;
     let mut look_at = |t: Option<&'static Thread>| {
-        specific::prefetch_blocks(t.map_or(core::ptr::null_mut(), Thread::thread_pointer));
+        if let Some(t) = t {
+            specific::prefetch_blocks(t.thread_pointer());
+        }
         if let Some(t) = core::mem::replace(&mut waiting[at % AHEAD], t) {
             // SAFETY: during a stop.
             unsafe { for_each_stack_of(t, &mut f) };

@@ -5,11 +5,10 @@
 //! and the lists that they are in to debuggers ([`crate::control_block`]); glibc before 2.34 does not describe the lists to their own process, and
 //! there nothing is found.
 
-use core::ffi::CStr;
 use core::ptr::with_exposed_provenance;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-use crate::control_block::described;
+use crate::control_block::{described, symbol};
 use crate::thread::pid;
 
 /// A link of the C library's lists: the next one's address, and that of the one before.
@@ -46,12 +45,10 @@ pub fn find() {
 
 #[cold]
 fn ask() {
-    let symbol = |name: &CStr| {
-        // SAFETY: a name that ends.
-        Some(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }).filter(|at| !at.is_null())
-    };
-    let Some(count) = symbol(c"__nptl_nthreads") else { return };
-    let Some(global) = symbol(c"_rtld_global") else { return };
+    let (count, global) = (symbol(c"__nptl_nthreads"), symbol(c"_rtld_global"));
+    if count.is_null() || global.is_null() {
+        return;
+    }
     let Some(used) = described(c"_thread_db_rtld_global__dl_stack_used") else { return };
     let Some(user) = described(c"_thread_db_rtld_global__dl_stack_user") else { return };
     let Some(link) = described(c"_thread_db_pthread_list") else { return };
@@ -105,7 +102,7 @@ fn walk(own: i32, head: usize, f: &mut impl FnMut(usize)) -> bool {
     let between = ARGUMENT_FROM_LINK.load(Ordering::Relaxed);
     let mut words = [0; MOST_BETWEEN / size_of::<usize>() + 1];
     let Some(&[mut at, _]) = read(own, head, &mut words[..2]) else { return true };
-    let mut before = head;
+    let (mut earlier, mut before) = (0, head);
     for _ in 0..MOST_LINKS {
         if at == head {
             return true;
@@ -115,14 +112,20 @@ fn walk(own: i32, head: usize, f: &mut impl FnMut(usize)) -> bool {
             // Its thread has ended, and its stack is gone.
             return false;
         };
-        // A link that was taken out is in another list by now, or will be.
-        if previous != before {
+        // A link that was taken out is in another list by now, or will be. But a thread that was stopped in the middle of a change stays there, and has
+        // changed the way back alone: to the link that it takes out, `before`, or to one that it puts in.
+        if previous != before && previous != earlier && !is_put_in(own, previous, before, at) {
             return false;
         }
         f(argument);
-        (before, at) = (at, next);
+        (earlier, before, at) = (before, at, next);
     }
     true
+}
+
+/// Whether a link is about to come between two others. Its thread has no argument yet.
+fn is_put_in(own: i32, link: usize, before: usize, after: usize) -> bool {
+    read(own, link, &mut [0; 2]) == Some(&[after, before])
 }
 
 /// Reads words of this process that may not be there. `None` where not all are, or where the kernel does not let it.
@@ -219,6 +222,64 @@ mod tests {
             }
             stop.store(true, Ordering::Relaxed);
         });
+    }
+
+    /// A head and three descriptors behind it, the last of which is in no list yet: words from the link on, with the number as the argument.
+    struct List {
+        nodes: Vec<Vec<usize>>,
+    }
+
+    impl List {
+        fn of_two() -> Self {
+            ask();
+            let between = ARGUMENT_FROM_LINK.load(Ordering::Relaxed) / size_of::<usize>();
+            let mut list = Self { nodes: (0..4).map(|i| [vec![0; between], vec![i]].concat()).collect() };
+            (0..3).for_each(|i| list.link(i, (i + 1) % 3, (i + 2) % 3));
+            list
+        }
+
+        fn at(&self, i: usize) -> usize {
+            self.nodes[i].as_ptr().expose_provenance()
+        }
+
+        fn link(&mut self, i: usize, next: usize, previous: usize) {
+            let words = [self.at(next), self.at(previous)];
+            self.nodes[i][..2].copy_from_slice(&words);
+        }
+
+        /// What a walk finds, and whether it came to the end.
+        fn walk(&self) -> (Vec<usize>, bool) {
+            let mut found = Vec::new();
+            let whole = walk(pid(), self.at(0), &mut |argument| found.push(argument));
+            (found, whole)
+        }
+    }
+
+    #[test]
+    fn a_list_in_the_middle_of_a_change_is_found() {
+        let mut list = List::of_two();
+        assert_eq!(list.walk(), (vec![1, 2], true));
+        // One comes behind the head: its own link is made, then the way back to it, then the way to it.
+        list.link(3, 1, 0);
+        assert_eq!(list.walk(), (vec![1, 2], true));
+        list.link(1, 2, 3);
+        assert_eq!(list.walk(), (vec![1, 2], true));
+        list.link(0, 3, 2);
+        assert_eq!(list.walk(), (vec![3, 1, 2], true));
+        // One goes: the way back past it is made, then the way.
+        list.link(2, 0, 3);
+        assert_eq!(list.walk(), (vec![3, 1, 2], true));
+        list.link(3, 2, 0);
+        assert_eq!(list.walk(), (vec![3, 2], true));
+    }
+
+    #[test]
+    fn a_link_that_has_come_into_another_list_is_not_followed() {
+        let mut list = List::of_two();
+        // The way to it was read before it was taken out: it is the first and only one behind another head.
+        list.link(1, 3, 3);
+        list.link(3, 1, 1);
+        assert_eq!(list.walk(), (vec![], false));
     }
 
     #[test]

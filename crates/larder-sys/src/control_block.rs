@@ -3,7 +3,7 @@
 //! glibc describes its structures to debuggers in a few words of data, one description for each field. They are read
 //! here, so that nothing depends on one version's layout.
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::thread::{thread_pointer, tid};
@@ -17,11 +17,16 @@ pub struct Field {
     pub bytes: usize,
 }
 
+/// Where the process has a symbol; null where it has none. Waits for the loader's lock.
+pub(crate) fn symbol(name: &CStr) -> *mut c_void {
+    // SAFETY: a name that ends.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}
+
 /// What the C library says of a field. Looks a symbol up, so it is for initialisation only.
 pub fn described(name: &CStr) -> Option<Field> {
     // SAFETY: the symbol, where it exists, is glibc's description of a field: bits, count, offset.
-    let [bits, count, offset] =
-        unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).cast::<[u32; 3]>().as_ref().copied()? };
+    let [bits, count, offset] = unsafe { symbol(name).cast::<[u32; 3]>().as_ref().copied()? };
     // Some versions describe an array as a whole, others one of its elements and how many there are.
     Some(Field { offset: offset as usize, bytes: bits as usize / 8 * count as usize })
 }
